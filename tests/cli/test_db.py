@@ -56,3 +56,26 @@ def test_it_works_beside_a_host(worked: Place, hosts: Callable[..., subprocess.P
     host = hosts()
     assert worked.json("db", "check")["sound"] is True
     assert host.poll() is None
+
+
+def test_a_ledger_is_moved_and_the_old_place_says_where_it_is(worked: Place) -> None:
+    would = worked.json("db", "move", "--to", "new.db", "--dry-run")
+    assert (would["state"], (worked.folder / "new.db").exists()) == ("would_move", False)
+    done = worked.json("db", "move", "--to", "new.db")
+    assert (done["state"], done["rows"]) == ("moved", would["rows"])
+    assert f"was moved to {worked.folder / 'new.db'}" in worked.type("pause", "email-to-sheets", code=1).stderr
+    assert "was moved to" in worked.type("db", "move", "--to", "new.db", code=1).stderr
+    assert "FAIL" in worked.type("doctor", code=1).stdout.upper()
+    assert worked.json("--db", "new.db", "db", "check")["sound"] is True
+    worked.type("--db", "new.db", "pause", "email-to-sheets")
+
+
+def test_a_moved_ledger_can_be_accepted_at_the_old_place(worked: Place) -> None:
+    worked.type("db", "move", "--to", "new.db")
+    assert worked.json("db", "accept-older")["was_older"] is True
+    worked.type("pause", "email-to-sheets")
+
+
+def test_a_ledger_is_not_moved_while_a_host_runs(worked: Place, hosts: Callable[..., subprocess.Popen[str]]) -> None:
+    hosts()
+    assert "is in use by process" in worked.type("db", "move", "--to", "new.db", code=1).stderr

@@ -6,12 +6,15 @@ from a store is a `LedgerError` that says what to do.
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 from ..model.clock import Clock
-from ..model.errors import LedgerUnusable
+from ..model.errors import KeepError, LedgerMoved, LedgerUnusable, Refused
+from . import moving
 from .base import Ledger, OpenReader
 from .checks import Check
+from .moving import Moved, MoveSource, MoveTarget, Progress, Told
 
 
 def is_address(path: str | Path) -> bool:
@@ -21,6 +24,15 @@ def is_address(path: str | Path) -> bool:
 
 def open_ledger(path: str | Path, clock: Clock, *, accept_older: bool = False) -> Ledger:
     """A host's hold on a ledger, in a file or at an address; no second host gets one."""
+    try:
+        return _opened(path, clock, accept_older)
+    except LedgerMoved as refused:
+        if not _has_come(path, refused):
+            raise
+        return _opened(path, clock, accept_older)
+
+
+def _opened(path: str | Path, clock: Clock, accept_older: bool) -> Ledger:
     if is_address(path):
         _need_psycopg()
         from .postgres.store import PostgresLedger
@@ -50,6 +62,54 @@ def open_reader(path: str | Path) -> OpenReader:
     from .sqlite.reader import SqliteReader
 
     return SqliteReader(Path(path))
+
+
+def move(
+    source: str | Path, target: str | Path, clock: Clock, told: Told, progress: Progress, *, dry_run: bool = False,
+) -> Moved:
+    """Move a ledger that no host has to a place that has none, whole; ledger/moving.py says in which order.
+
+    `told` gives what people are shown of a ledger; it must be the same at both places. Given again after a crash, it
+    goes on or begins anew."""
+    if str(source) == str(target):
+        raise Refused(f"{source} is where the ledger is already. Name another place.")
+    with closing(_leaving(source)) as leaves, closing(_receiving(target)) as receives:
+        return moving.move(leaves, receives, clock, told, progress, dry_run=dry_run)
+
+
+def _leaving(path: str | Path) -> MoveSource:
+    if is_address(path):
+        _need_psycopg()
+        from .postgres.move_ends import PostgresSource
+
+        return PostgresSource(str(path))
+    from .sqlite.move_ends import SqliteSource
+
+    return SqliteSource(Path(path))
+
+
+def _receiving(path: str | Path) -> MoveTarget:
+    if is_address(path):
+        _need_psycopg()
+        from .postgres.move_ends import PostgresTarget
+
+        return PostgresTarget(str(path))
+    from .sqlite.move_ends import SqliteTarget
+
+    return SqliteTarget(Path(path))
+
+
+def _has_come(path: str | Path, refused: LedgerMoved) -> bool:
+    """Whether a copy that was refused is the ledger, by the place that it came from. If so, its mark is taken off."""
+    try:
+        with closing(open_reader(refused.place)) as read:
+            gone = moving.has_gone(refused, read.one("moved_mark"))
+    except KeepError:
+        return False
+    if gone:
+        with closing(_receiving(path)) as receives:
+            receives.arrive(refused.mover)
+    return gone
 
 
 def copy(path: Path, target: Path) -> None:

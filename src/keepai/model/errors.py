@@ -28,6 +28,7 @@ KeepError                   what happened, to what, why, what to do
 │ │ └ Overtaken             a person skipped an event while `prepare` was choosing it
 │ ├ LedgerUnusable          the file cannot be used; says what to do
 │ │ └ LedgerOlder           it was put back, or lost its log: a person must accept that
+│ │   └ LedgerMoved         it was moved to another place, or its move there has not ended
 │ └ LedgerStopped           a write failed earlier; nothing starts until it is reopened
 ├ ScriptInvalid             `deploy` refused a script; carries the findings
 ├ Refused                   an act that does not fit the present state
@@ -297,6 +298,14 @@ class LedgerOlder(LedgerUnusable):
     """The ledger's file is older than it was; what was sent since is not on record in it."""
 
     code = "ledger_older"
+
+
+class LedgerMoved(LedgerOlder):
+    """The ledger was moved to another place, or its move has not ended."""
+
+    def __init__(self, message: str, mover: str, place: str, *, went: bool) -> None:
+        super().__init__(message)
+        self.mover, self.place, self.went = mover, place, went
 
 
 class LedgerStopped(LedgerError):

@@ -23,6 +23,7 @@ In reading order:
 `blast.py`               what the runs of a version or of a span of time have touched
 `digest.py`              what came in, went out and failed in a span of time
 `notice_texts.py`        questions and the digest as messages to people
+`everything_shown.py`   all of that, piece by piece, to be compared at two places
 `excerpt.py`             the line of a script that an error points at
 `diffs.py`               what differs between two texts, or two contents
 `wording.py`             times, numbers and sizes in words

@@ -13,13 +13,18 @@ from ...config import Settings
 from ...engine.retention import before_ms, measure
 from ...ledger.checks import check as checked
 from ...ledger.opening import backup as backed_up
+from ...ledger.opening import move as moved
 from ...ledger.opening import vacuum as vacuumed
+from ...model.clock import Clock, SystemClock
 from ...model.errors import LedgerOlder
+from ...reading.everything_shown import everything_shown
 from ...reading.wording import count, size
 from ..host_process import new_host
 from .ask_host import ask_host
 from .command_session import CommandSession, with_json, with_session
-from .text import echo, echo_json, field, plain
+from .text import echo, echo_json, field, plain, say
+
+PROGRESS_MS = 2_000
 
 
 @click.group()
@@ -82,6 +87,52 @@ def vacuum(session: CommandSession, as_json: bool) -> None:
         echo_json({"path": str(path), "bytes_before": before, "bytes": after})
     else:
         echo(f"{plain(str(path))}: {size(before)} before, {size(after)} now.")
+
+
+@db.command()
+@click.option("--to", required=True, metavar="PLACE", help="A file, or an address (postgresql://…), with no ledger.")
+@click.option("--dry-run", is_flag=True, help="Move nothing; check the ledger and say what would be moved.")
+@with_json
+@with_session
+def move(session: CommandSession, to: str, dry_run: bool, as_json: bool) -> None:
+    """Move the ledger to another PLACE, whole: from a file to PostgreSQL, or back.
+
+    No host may run at either place. Everything is copied, read again and compared, row by row and as it is shown; only
+    then the old place is marked, so that no host begins there, and the new one becomes the ledger. If it is cut off at
+    any moment, exactly one of the two is the ledger: type the same again. Nothing is deleted at the old place. The
+    secrets stay where they are.
+    """
+    settings = session.settings()
+    clock = SystemClock()
+    now = clock.now_ms()
+    done = moved(
+        settings.path, to, clock, lambda read: everything_shown(read, settings.policy, now),
+        _Progress(clock).rows, dry_run=dry_run,
+    )
+    if as_json:
+        echo_json({**done.to_json(), "rows": done.rows})
+        return
+    source, target = plain(done.source), plain(done.target)
+    rows = f"{count(done.rows, 'row')} in {count(len(done.tables), 'table')}"
+    if done.state == "would_move":
+        echo(f"{source} is whole. {rows} would be moved to {target}, which holds no ledger.")
+        return
+    what = "had been moved" if done.state == "finished" else f"was moved, {rows}, compared and checked"
+    echo(f"{source} {what}: {target} is the ledger now.", f"Name it: --db, KEEP_DB, or path under [keep] in keep.toml. "
+         f"No host begins at {source} any more.")
+
+
+class _Progress:
+    """Says on stderr how far a long move is, every few seconds."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._said_ms = clock, clock.steady_ms()
+
+    def rows(self, does: str, table: str, rows: int) -> None:
+        """So many rows of a table were copied, or compared."""
+        if self._clock.steady_ms() - self._said_ms > PROGRESS_MS:
+            self._said_ms = self._clock.steady_ms()
+            say(f"{does} {table}: {count(rows, 'row')}")
 
 
 @db.command()

@@ -66,6 +66,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "db": ("keep db check",),
     "db check": ("keep db check",),
     "db backup": ("keep db backup keep-monday.db",),
+    "db move": ("keep db move --to postgresql://keep@db.example.com/keep", "keep db move --to keep.db"),
     "db accept-older": ("keep db accept-older",),
     "db vacuum": ("keep db vacuum",),
     "db prune": ("keep db prune --days 90 --dry-run",),

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from ...engine.deploy import Deployment
 from ...engine.retention import Pruned
 from ...ledger.checks import Check
+from ...ledger.moving import Moved
 from ...model import records
 from ...model.acts import ACTS
 from ...model.errors import Finding
@@ -130,6 +131,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "notify test": {"": [{"channel": TEXT, "sent": YES, "said": TEXT}]},
     "db check": {"": {"path": TEXT, "sound": YES, "checks": [of(Check)]}},
     "db backup": {"": {"path": TEXT, "file": TEXT, "bytes": NUMBER, "checks": [of(Check)]}},
+    "db move": {"": {**of(Moved), "rows": NUMBER}},
     "db accept-older": {"": {"path": TEXT, "was_older": YES}},
     "db vacuum": {"": {"path": TEXT, "bytes_before": NUMBER, "bytes": NUMBER}},
     "db prune": {"": {"dry_run": YES, **of(Pruned)}},

@@ -9,6 +9,7 @@ from pathlib import Path
 import psycopg
 
 from ...model.errors import LedgerUnusable, NotFound
+from .. import moving
 from ..base import Row
 from .connection import PostgresStatements, connect, one_moment, shown, unusable
 from .tables import migrations, number, refuse_newer
@@ -30,6 +31,8 @@ class PostgresReader(PostgresStatements):
             refuse_newer(have, shown(url))
             if have < max(migrations()):
                 raise LedgerUnusable(f"{shown(url)} was written by an older Keep. A host brings it up to date.")
+            why = moving.refusal(shown(url), self.one("moved_mark"))
+            self.refused = why.message if why else None
         except psycopg.Error as error:
             self.close()
             raise unusable(error, url) from None

@@ -26,6 +26,16 @@ create table host (
   ended_at bigint
 );
 
+-- Where the ledger is, if not here and nowhere else (ledger/moving.py): it went to another place, or it came from one and
+-- that one has not said yet that it went. Then there is one row, and no host begins. `mover` is the same in both places.
+create table moved (
+  one bigint not null primary key default 1 constraint moved_is_one_row check (one = 1),
+  mover text collate "C" not null,
+  went bigint not null, -- 1: to that place; 0: it came from there
+  place text collate "C" not null,
+  at bigint not null
+);
+
 -- How much lies here for a workflow is counted in its row with every commit (ledger/transitions/kept_bytes.py): of its events,
 -- of its runs that have ended, of its inputs and items. What its open run has kept so far is in that run's row.
 create table workflow (

@@ -23,7 +23,7 @@ from ...model import crash_points
 from ...model.clock import Clock, Ids, SystemClock
 from ...model.errors import Conflict, LedgerStopped, LedgerUnusable
 from ...model.states import IllegalMove
-from .. import account
+from .. import account, moving
 from ..base import Behind, Reader, Row
 from .connection import PostgresStatements, PostgresTransaction, connect, one_moment, shown, unusable
 from .lease import BEAT_S, SILENT_MS_MAX, MachineLock, machine, refuse_if_taken
@@ -70,6 +70,9 @@ class PostgresLedger:
         statements = PostgresStatements(self._connection)
         with self._connection.transaction():
             statements.one("ledger_hold")
+            moved = moving.refusal(self._name, statements.one("moved_mark"))
+            if moved is not None:
+                raise moved
             refuse_if_taken(statements, self._name)
             newest, now = statements.one("id_newest"), self._clock.now_ms()
             if newest and newest["id"]:

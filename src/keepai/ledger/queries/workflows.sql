@@ -250,3 +250,15 @@ select * from host where epoch = :epoch;
 -- The wall clock was set back: no due time may lie further ahead than its own interval.
 update handler_state set next_run_at = :next_run_at, wake_at = :wake_at, recheck_at = :recheck_at, updated_at = :now
 where workflow_id = :workflow_id and handler = :handler;
+
+-- name: moved_mark
+-- Where the ledger went, or came from, if it is not simply here.
+select mover, went, place, at from moved;
+
+-- name: moved_insert
+-- The ledger goes to another place, or comes from one.
+insert into moved (mover, went, place, at) values (:mover, :went, :place, :at);
+
+-- name: moved_forget
+-- The ledger is here, and nowhere else.
+delete from moved where mover = :mover;

@@ -14,7 +14,7 @@ from .connection import APPLICATION_ID
 from .triggers import statements
 
 #: The number of `schema.sql`. A file with a lower number was made before the first release, and is refused.
-FIRST = 11
+FIRST = 12
 
 
 def migrations() -> Mapping[int, str]:
@@ -39,13 +39,13 @@ def migrate(connection: apsw.Connection, path: Path, steps: Mapping[int, str] | 
     if 0 < have < want:
         _backup(connection, path, have)
     if have < want:
-        _drop_triggers(connection)  # they would refuse a step that rewrites what they protect
+        drop_triggers(connection)  # they would refuse a step that rewrites what they protect
     for number, text in steps.items():
         if number > have:
             with connection:
                 connection.execute(text)
                 connection.execute(f"pragma user_version = {number}; pragma application_id = {APPLICATION_ID}")
-    _derive(connection)
+    derive(connection)
 
 
 def _backup(connection: apsw.Connection, path: Path, version: int) -> None:
@@ -59,7 +59,7 @@ def _backup(connection: apsw.Connection, path: Path, version: int) -> None:
     part.replace(target)
 
 
-def _derive(connection: apsw.Connection) -> None:
+def derive(connection: apsw.Connection) -> None:
     """Replace every trigger whose text is not the one that the tables give."""
     rows = connection.execute("select name, sql from sqlite_schema where type = 'trigger'")
     have = {str(name): str(text) for name, text in rows}
@@ -67,12 +67,12 @@ def _derive(connection: apsw.Connection) -> None:
     if have == want:
         return
     with connection:
-        _drop_triggers(connection)
+        drop_triggers(connection)
         for text in want.values():
             connection.execute(text)
 
 
-def _drop_triggers(connection: apsw.Connection) -> None:
+def drop_triggers(connection: apsw.Connection) -> None:
     rows = connection.execute("select name from sqlite_schema where type = 'trigger'").fetchall()
     for (name,) in rows:
         connection.execute(f"drop trigger {name}")

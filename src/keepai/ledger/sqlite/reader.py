@@ -9,6 +9,7 @@ from pathlib import Path
 import apsw
 
 from ...model.errors import KeepError, LedgerUnusable, NotFound
+from .. import moving
 from ..base import Row
 from .connection import APPLICATION_ID, Statements, open_reader, unusable
 from .lock import mark_beside
@@ -28,7 +29,8 @@ class SqliteReader(Statements):
             super().__init__(self._connection)
             self._check_schema()
             older = refusal(path, mark, self.one("ledger_reached"))
-            self.refused = older.message if older else None
+            why = older or moving.refusal(str(path), self.one("moved_mark"))
+            self.refused = why.message if why else None
         except BaseException:
             self.close()
             raise

@@ -15,6 +15,7 @@ import apsw
 
 from ...model.clock import Clock, Ids, SystemClock, iso, parse_iso
 from ...model.errors import LedgerOlder, LedgerStopped
+from .. import moving
 from ..base import Behind, Reader, Row
 from ..queries import reading
 from .connection import Statements, Transaction, close_untouched, open_file, open_reader, unusable
@@ -175,18 +176,19 @@ class SqliteLedger:
         return int(row["epoch"])
 
     def _accept(self, statements: Statements, left: Mark | None, accept_older: bool) -> None:
-        """Refuse a ledger that is older than it was, or another, unless a person accepts it."""
-        reached = statements.one("ledger_reached")
+        """Refuse a ledger that is older than it was, or another, or that was moved, unless a person accepts it."""
+        reached, moved = statements.one("ledger_reached"), statements.one("moved_mark")
         assert reached is not None
-        refused = refusal(self.path, left, reached)
+        refused = refusal(self.path, left, reached) or moving.refusal(str(self.path), moved)
         if refused is None:
             return
         if not accept_older:
             raise refused
-        assert left is not None
         self.accepted = True
         newest = statements.one("account_last")
-        if left.ledger == reached["ledger"] and newest is not None:
+        if newest is not None and moved is not None:
+            self.behind = Behind(newest["at"], self._clock.now_ms())
+        elif newest is not None and left is not None and left.ledger == reached["ledger"]:
             self.behind = Behind(newest["at"], parse_iso(left.at))
 
     def _acknowledge(self, entries: int) -> None:

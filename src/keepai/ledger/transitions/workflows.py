@@ -303,8 +303,10 @@ def note(tx: Tx, workflow_id: str | None, act: str, subject: str, actor: str, de
 
 
 def accept_older(tx: Tx, actor: str, behind: Behind | None) -> None:
-    """A person goes on with a ledger that was put back, or with another; every workflow's account says so."""
-    rows = tx.all("workflow_all")
+    """A person goes on with a ledger that was put back or moved, or with another; every workflow's account says so."""
+    moved, rows = tx.one("moved_mark"), tx.all("workflow_all")
+    if moved is not None:
+        tx.run("moved_forget", mover=moved["mover"])
     for row in rows:
         note(tx, row["id"], "accept_older", row["id"], actor, None)
         if behind is not None:
