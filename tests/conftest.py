@@ -1,10 +1,13 @@
-"""What all tests share: a time limit, a story, hosts whose script servers start quickly, and KEEP_SPECULATE.
+"""What all tests share: a time limit, a story, hosts whose script servers start quickly, and two variables.
 
 With the environment variable `KEEP_SPECULATE=off` every host in the tests' own process has the policy `speculate` off.
+With `KEEP_TEST_LEDGER=postgres` the ledgers of stories are in PostgreSQL; without it only what is marked `both_stores`
+runs there too. What is marked `sqlite` is skipped there, with its reason.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
@@ -16,9 +19,12 @@ from hypothesis import settings
 from keepai.runtime.javascript import fork_client
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
 from tests.harness import SPECULATE, Story
-from tests.ledger.stores import forgotten
+from tests.ledger.stores import STORES, chosen
 from tests.limits import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown  # noqa: F401
 from tests.nursery import Nursery
+
+LEDGER = os.environ.get("KEEP_TEST_LEDGER", STORES[0])
+assert LEDGER in STORES, f"KEEP_TEST_LEDGER is {LEDGER}, and must be one of {', '.join(STORES)}"
 
 settings.register_profile("keep", deadline=None)  # a busy machine is no fault
 settings.load_profile("keep")
@@ -49,10 +55,16 @@ def step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def databases_of_the_test() -> Iterator[None]:
-    """What databases a test makes are dropped when it has ended."""
-    with forgotten():
+def store_of_stories(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Where the ledgers of the test are."""
+    with chosen(getattr(request, "param", LEDGER)):
         yield
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """What is marked so runs on both stores, if none was asked for."""
+    if STORES[0] == LEDGER and metafunc.definition.get_closest_marker("both_stores"):
+        metafunc.parametrize("store_of_stories", STORES, indirect=True)
 
 
 @pytest.fixture
@@ -63,7 +75,10 @@ async def story(tmp_path: Path) -> AsyncIterator[Story]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test of what is foreseen has nothing to say where nothing is."""
+    """A test says nothing of what is foreseen where nothing is, nor of a file where there is none."""
     for item in items:
         if not SPECULATE and item.get_closest_marker("speculates"):
             item.add_marker(pytest.mark.skip(reason="KEEP_SPECULATE=off"))
+        of_file = item.get_closest_marker("sqlite")
+        if of_file and STORES[0] != LEDGER:
+            item.add_marker(pytest.mark.skip(reason=f"about SQLite alone: {of_file.args[0]}"))

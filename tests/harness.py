@@ -1,4 +1,4 @@
-"""What stories share: a host on a real file with a clock to move, a world to break, and short ways to write scripts.
+"""What stories share: a host on a real ledger with a clock to move, a world to break, and short ways to write scripts.
 
     async with Story(tmp_path) as story:
         wf = await story.deploy(workflow(producers={"poll": producer(POLL)}, consumers={"take": consumer()}))
@@ -25,6 +25,7 @@ from keepai.model.errors import KeepError
 from keepai.model.records import Escalation, Event, Input, Mutation, Run, Workflow
 from keepai.reading.views import Views
 from keepai.testing import CrashAt, Crashed, ManualClock, World
+from tests.ledger.stores import reads, store_in
 
 IDLE_S_MAX = 120.0  # until a host has done what is due; more means that something spins
 START = "2026-01-05T09:00:00Z"  #: a Monday
@@ -36,7 +37,7 @@ _STEP_BY_STEP = {"before:prepare_and_send": "before:prepare", "after:prepare_and
 
 def views(keep: Keep) -> Views:
     """What an open host's ledger has, looked at without waiting; for what the public surface does not show."""
-    return keep.views(keep.parts.ledger.reads)  # type: ignore[attr-defined]
+    return keep.views(reads(keep.parts.ledger))
 
 
 class Feed(Connector):
@@ -88,12 +89,15 @@ class Slow(Connector):
 
 
 class Story:
-    """A `Keep` on `folder`/keep.db that can be closed, killed and opened again; clock, world and feed outlive it."""
+    """A `Keep` that can be closed, killed and opened again; clock, world and feed outlive it.
+
+    Its ledger is `folder`/keep.db, or a database of its own."""
 
     def __init__(
         self, folder: Path, *, start: str = START, policy: Policy | None = None, connectors: Sequence[Connector] = (),
     ) -> None:
-        self.path = folder / "keep.db"
+        self.store = store_in(folder)
+        self.path: Any = self.store.path
         self.clock, self.policy = ManualClock(start), policy
         self.world, self.feed, self._more = World(self.clock), Feed(), list(connectors)
 
@@ -198,7 +202,7 @@ class Story:
 
     def reader(self) -> Reader:
         """What reads the ledger."""
-        return self.keep.parts.ledger.reads  # type: ignore[attr-defined, no-any-return]
+        return reads(self.keep.parts.ledger)
 
     async def rows(self, query: str, **params: Any) -> Sequence[Any]:
         """What a query of the ledger finds."""

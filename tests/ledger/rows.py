@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import apsw
 
-from keepai.ledger.base import Tx
+from keepai.ledger.base import Ledger, Tx
 from keepai.ledger.stored_ids import IDS
 from keepai.ledger.transitions import mutations, runs, workflows
 from keepai.ledger.transitions.events import Publication, Registration
@@ -74,6 +74,15 @@ def finish(tx: Tx, run: Run, *published: str) -> None:
     emitting = runs.advance(tx, run, Phase.EMITTING, '{"status":"none"}')
     events = tuple(Publication("out", message, "{}") for message in published)
     runs.commit_consumer(tx, emitting, ConsumerEnd(publications=events))
+
+
+@contextmanager
+def under_way(ledger: Ledger, crew: int) -> Iterator[None]:
+    """So many runs are under way."""
+    with ExitStack() as stack:
+        for _ in range(crew):
+            stack.enter_context(ledger.under_way())
+        yield
 
 
 @contextmanager

@@ -15,7 +15,8 @@ import apsw
 import psycopg
 import pytest
 
-from keepai.ledger.base import Ledger
+from keepai.ledger.base import Ledger, OpenReader, Reader
+from keepai.ledger.opening import open_reader
 from keepai.ledger.postgres import tables
 from keepai.ledger.postgres.store import PostgresLedger
 from keepai.ledger.sqlite.store import SqliteLedger
@@ -83,7 +84,7 @@ class SqliteStore:
 
 
 class PostgresStore:
-    """A database of the server that this process shares, for one test: `forgotten` drops it."""
+    """A database of the server that this process shares, for one test: `chosen` drops it."""
 
     name = "postgres"
 
@@ -131,16 +132,6 @@ _numbers = itertools.count(1)
 _made: list[PostgresStore] = []
 
 
-@contextmanager
-def forgotten() -> Iterator[None]:
-    """What databases are made inside are dropped at the end."""
-    before = len(_made)
-    yield
-    for each in _made[before:]:
-        each.drop()
-    del _made[before:]
-
-
 class _Forgiving:
     """Inside a transaction, a statement that was refused leaves nothing behind, as in SQLite."""
 
@@ -169,6 +160,52 @@ def new_store(name: str, folder: Path) -> Store:
     store = PostgresStore()
     store.make()
     return store
+
+
+# -- the store of a story ------------------------------------------------------------------------------------
+
+_name = STORES[0]
+_of_folder: dict[Path, Store] = {}
+_readers: dict[str, OpenReader] = {}
+
+
+@contextmanager
+def chosen(name: str) -> Iterator[None]:
+    """Stories inside have their ledgers in this store. At the end the databases that were made for them are dropped."""
+    global _name
+    before, first, _name = _name, len(_made), name
+    try:
+        yield
+    finally:
+        _name = before
+        for reader in _readers.values():
+            reader.close()
+        for each in _made[first:]:
+            each.drop()
+        del _made[first:]
+        _of_folder.clear()
+        _readers.clear()
+
+
+def store_in(folder: Path) -> Store:
+    """The store of what a story has in this folder: a file there, or a database of its own."""
+    if folder not in _of_folder:
+        _of_folder[folder] = new_store(_name, folder)
+    return _of_folder[folder]
+
+
+def place_in(folder: Path) -> Path | str:
+    """The file or the address of that ledger."""
+    return store_in(folder).path
+
+
+def reads(ledger: Ledger) -> Reader:
+    """What looks at an open ledger without waiting."""
+    if isinstance(ledger, PostgresLedger):
+        if ledger._url not in _readers:
+            _readers[ledger._url] = open_reader(ledger._url)
+        return _readers[ledger._url]
+    return ledger.reads  # type: ignore[attr-defined, no-any-return]
 
 
 def columns(connection: Raw, table: str) -> list[tuple[str, str, bool]]:

@@ -8,38 +8,41 @@ from typing import Any
 import pytest
 
 from keepai.ledger import stored_ids
+from keepai.ledger.base import Ledger
 from keepai.ledger.queries import load
 from keepai.ledger.sqlite.connection import bare
-from keepai.ledger.sqlite.store import SqliteLedger
 from keepai.model.ids import KINDS, number_of, text_of
 from keepai.testing import ManualClock
 from tests.ledger import rows
+from tests.ledger.stores import STORES, Store, new_store
 
 KEY = "0123456789abcdef" * 4
 NO_IDS: list[Any] = ["run_nope", "", "run_36wdc9x80w5o", "' or 1=1 --", "\ud800", 5, -1, 0, 2.5, True, b"run", [], {}]
 
 
-@pytest.mark.parametrize("query", sorted(name for name in load() if name.endswith("_by_id")))
-@pytest.mark.parametrize("given", NO_IDS, ids=repr)
-async def test_a_look_up_by_what_is_no_id_finds_nothing(ledger: SqliteLedger, query: str, given: Any) -> None:
-    await ledger.write(rows.deploy)
-    parameter = query.replace("_by_id", "_id")
-    assert ledger.reads.all(query, **{parameter: given}) == []
+LOOK_UPS = sorted(name for name in load() if name.endswith("_by_id"))
 
 
-async def test_an_id_of_another_kind_with_the_same_digits_finds_nothing(ledger: SqliteLedger) -> None:
-    workflow_id = await ledger.write(rows.deploy)
+async def test_a_look_up_by_what_is_no_id_finds_nothing(any_ledger: Ledger) -> None:
+    await any_ledger.write(rows.deploy)
+    for query in LOOK_UPS:
+        for given in NO_IDS:
+            assert await any_ledger.all(query, **{query.replace("_by_id", "_id"): given}) == [], (query, given)
+
+
+async def test_an_id_of_another_kind_with_the_same_digits_finds_nothing(any_ledger: Ledger) -> None:
+    workflow_id = await any_ledger.write(rows.deploy)
     digits = workflow_id.partition("_")[2]
     for prefix in KINDS:
-        found = ledger.reads.one("workflow_by_id", workflow_id=f"{prefix}_{digits}")
+        found = await any_ledger.one("workflow_by_id", workflow_id=f"{prefix}_{digits}")
         assert (found is not None) == (prefix == "wf")
 
 
-async def test_whatever_is_written_after_the_clock_was_set_back_has_a_higher_id(path: Path) -> None:
+async def test_whatever_is_written_after_the_clock_was_set_back_has_a_higher_id(store: Store) -> None:
     clock, made = ManualClock(), list[str]()
     for hours in (0, -5, -5, +1):
         clock.jump(hours=hours)
-        ledger = SqliteLedger(path, clock)
+        ledger = store.open(clock)
         made += [ledger.host, await ledger.write(rows.deploy, f"flow {len(made)}"), ledger.ids.new("run")]
         await ledger.close()
         made.pop()  # it was never written: the next host may make it again
@@ -47,10 +50,12 @@ async def test_whatever_is_written_after_the_clock_was_set_back_has_a_higher_id(
     assert numbers == sorted(set(numbers))
 
 
-async def test_new_ledgers_of_one_moment_get_ids_of_their_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", STORES)
+async def test_new_ledgers_of_one_moment_get_ids_of_their_own(kind: str, tmp_path: Path) -> None:
     hosts = set[str]()
     for number in range(3):
-        ledger = SqliteLedger(tmp_path / f"{number}.db", ManualClock())
+        (folder := tmp_path / f"{number}").mkdir()
+        ledger = new_store(kind, folder).open(ManualClock())
         hosts.add(ledger.host)
         await ledger.close()
     assert len(hosts) > 1, "by chance"

@@ -24,6 +24,7 @@ from keepai.model.errors import LedgerUnusable
 from tests.ledger import rows
 from tests.ledger.disk import Disk
 from tests.ledger.rows import raw, scalar
+from tests.ledger.stores import Store
 
 CHILD = Path(__file__).with_name("child.py")
 
@@ -288,10 +289,10 @@ async def test_an_opened_ledger_is_ours_in_wal_mode_and_synced_by_its_writer(pat
         assert list(file.execute("pragma foreign_key_check")) == []
 
 
-async def test_each_opening_is_a_new_host_with_a_higher_epoch(path: Path) -> None:
+async def test_each_opening_is_a_new_host_with_a_higher_epoch(store: Store) -> None:
     epochs, hosts = [], set()
     for _ in range(3):
-        ledger = SqliteLedger(path)
+        ledger = store.open()
         epochs.append(ledger.epoch)
         hosts.add(ledger.host)
         await ledger.close()

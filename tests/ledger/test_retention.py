@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
 
 from keepai import Keep, Policy, Transient
@@ -13,8 +12,9 @@ from keepai.ledger import guards
 from keepai.ledger.checks import check
 from keepai.model.errors import Refused
 from tests.harness import POLL, Story, consumer, producer, take_first, workflow
-from tests.ledger.rows import raw
+from tests.ledger.stores import REFUSED, columns, reads
 
+pytestmark = pytest.mark.both_stores
 SCRIPT = workflow(
     producers={"poll": producer(POLL)},
     consumers={"take": consumer(
@@ -40,12 +40,12 @@ async def story(tmp_path: Path) -> Any:
 
 
 def sound(keep: Keep) -> bool:
-    return all(each.sound for each in check(keep.parts.ledger.reads))
+    return all(each.sound for each in check(reads(keep.parts.ledger)))
 
 
-def content(path: Path) -> dict[str, int]:
+def content(story: Story) -> dict[str, int]:
     """How much content there is, by table."""
-    with raw(path) as connection:
+    with story.store.raw() as connection:
         def one(text: str) -> int:
             return int(connection.execute(text).fetchone()[0] or 0)
         return {
@@ -61,10 +61,10 @@ async def test_content_goes_and_what_happened_stays(story: Story) -> None:
     keep, wf = story.keep, "story"
     before = [await keep.inputs(wf), await keep.mutations(wf), await keep.outputs(wf)]
     runs = [(r.id, r.status, r.outcome) for r in await keep.runs(wf)]
-    assert all(content(story.path).values())
+    assert all(content(story).values())
     done = await keep.prune(days=90)
     assert (done.runs, done.events) == (len(runs), 2)
-    assert not any(content(story.path).values())
+    assert not any(content(story).values())
     assert [await keep.inputs(wf), await keep.mutations(wf), await keep.outputs(wf)] == before
     assert [(r.id, r.status, r.outcome) for r in await keep.runs(wf)] == runs
     events = [(e.message_id, e.status.value, e.payload, e.pruned) for e in await keep.events(wf, "in")]
@@ -73,9 +73,9 @@ async def test_content_goes_and_what_happened_stays(story: Story) -> None:
 
 
 async def test_a_dry_run_says_what_would_go_and_changes_nothing(story: Story) -> None:
-    before = content(story.path)
+    before = content(story)
     measured = await story.keep.prune(days=90, dry_run=True)
-    assert content(story.path) == before
+    assert content(story) == before
     assert await story.keep.prune(days=90) == measured
     assert measured.bytes > 100
     assert (await story.keep.prune(days=90)).runs == 0
@@ -84,7 +84,7 @@ async def test_a_dry_run_says_what_would_go_and_changes_nothing(story: Story) ->
 async def test_what_is_younger_stays(story: Story) -> None:
     assert (await story.keep.prune(days=101)).runs == 0
     assert (await story.keep.prune()).runs == 0  # by default it is kept for a hundred years
-    assert all(content(story.path).values())
+    assert all(content(story).values())
 
 
 async def test_nothing_that_was_seen_is_taken_for_new(story: Story) -> None:
@@ -145,7 +145,7 @@ async def test_a_chain_of_runs_is_emptied_as_a_whole(tmp_path: Path) -> None:
         await story.keep.pause("story")
         story.clock.advance(**LONG_AGO)
         await story.keep.prune(days=90)
-        assert not any(content(story.path).values())
+        assert not any(content(story).values())
         assert sound(story.keep)
 
 
@@ -172,25 +172,25 @@ async def test_a_run_that_left_an_item_unfinished_keeps_its_trace(tmp_path: Path
         story.clock.advance(**LONG_AGO)
         ended = {r.id for r in await story.runs("story") if not r.status.startswith("failed")}
         assert 0 < (await story.keep.prune(days=90)).runs < len(ended)
-        assert content(story.path)["trace"] > 0
+        assert content(story)["trace"] > 0
         [question] = await story.keep.needs_you()
         await story.keep.skip_input(str(question.facts["input_id"]))
         story.clock.advance(**LONG_AGO)
         await story.keep.prune(days=90)
-        assert content(story.path)["trace"] == 0
+        assert content(story)["trace"] == 0
         assert sound(story.keep)
 
 
 async def test_more_than_one_stretch_is_looked_at(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("keepai.ledger.transitions.pruning.WINDOW", 3)
     await story.keep.prune(days=90)
-    assert not any(content(story.path).values())
+    assert not any(content(story).values())
     assert sound(story.keep)
 
 
 async def test_the_account_tells_that_it_was_done_and_by_whom(story: Story) -> None:
     await story.keep.prune(days=90)
-    acts = story.keep.parts.ledger.reads.all("action_all", workflow_id=(await story.keep.workflows())[0].id)
+    acts = story.reader().all("action_all", workflow_id=(await story.keep.workflows())[0].id)
     assert [a["actor"] for a in acts if a["act"] == "prune"] == ["person"]
 
 
@@ -206,11 +206,11 @@ async def test_a_serving_host_prunes_by_itself(tmp_path: Path) -> None:
         serving = asyncio.ensure_future(story.keep.serve())
         for _ in range(2000):
             await asyncio.sleep(0.01)
-            if not any(content(story.path).values()):
+            if not any(content(story).values()):
                 break
         await story.keep.host.close()
         await serving
-        assert not any(content(story.path).values())
+        assert not any(content(story).values())
 
 
 # -- the database refuses too ----------------------------------------------------------------------
@@ -218,27 +218,27 @@ async def test_a_serving_host_prunes_by_itself(tmp_path: Path) -> None:
 
 async def test_only_ended_content_can_be_emptied_and_nothing_else_changed(story: Story) -> None:
     await story.keep.close()
-    with raw(story.path) as connection:
+    with story.store.raw() as connection:
         for text in (
             "update run set prepare_result = '{}' where status = 'committed'",
             "update run set prepare_result = '', outcome = null where status = 'committed'",
             "update reservation set payload = '{}'",
             "update reservation set payload = '', attempt = attempt + 1",
         ):
-            with pytest.raises(apsw.ConstraintError):
+            with pytest.raises(REFUSED):
                 connection.execute(text)
         taken_up = "update event set status = 'pending', payload = 'x', attempt = 2 where message_id = 'a'"
-        with pytest.raises(apsw.ConstraintError, match="pinned"):
+        with pytest.raises(REFUSED, match="pinned"):
             connection.execute(taken_up)
         connection.execute("update reservation set payload = (select payload from event e where e.id = event_id)")
         connection.execute(taken_up)
-        with pytest.raises(apsw.ConstraintError):
+        with pytest.raises(REFUSED):
             connection.execute("update reservation set payload = '' where message_id = 'a'")
     await story.open()
 
 
 @pytest.mark.parametrize(("table", "column"), [("run", "prepare_result"), ("reservation", "payload")])
 async def test_the_triggers_know_every_column(story: Story, table: str, column: str) -> None:
-    with raw(story.path) as connection:
-        columns = {row[1] for row in connection.execute(f"pragma table_info({table})")}
-    assert {*guards._REST[table], column} == columns
+    with story.store.raw() as connection:
+        names = {name for name, _, _ in columns(connection, table)}
+    assert {*guards._REST[table], column} == names

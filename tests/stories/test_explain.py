@@ -35,6 +35,7 @@ from keepai.model.states import (
 from keepai.reading.explain import Explanation
 from keepai.reading.next_steps import StepAhead
 from tests.harness import NOTHING, SEND, Story, acting, consumer, producer, views, workflow
+from tests.ledger.stores import reads
 
 ASK = {"feed.list": "allow", "gmail.send": "ask"}
 WAITERS = {"time", "event", "reconciliation", "host", "run", "person"}
@@ -125,7 +126,7 @@ class Maker:
         """End it without its having finished."""
         if status is not Status.CRASHED:
             await self.stop(run, Status.PAUSED, Reason.TRANSIENT, "transient")
-            [row] = self._ledger.reads.all("run_open_all")
+            [row] = reads(self._ledger).all("run_open_all")
             run = run_record(row)
         if status is Status.ABANDONED:
             await self._ledger.write(runs.abandon, run)

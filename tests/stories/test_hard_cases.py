@@ -12,6 +12,7 @@ from keepai import Call, Connector, Keep, OutcomeUnknown, Policy, Transient, Ver
 from keepai.engine.repair import Evidence
 from keepai.model.errors import LedgerUnusable, NotFound
 from keepai.testing import ManualClock
+from tests.ledger.stores import place_in
 
 SCRIPT = """
 export default Keep.workflow({
@@ -98,7 +99,7 @@ class Hard:
     """One workflow on one desk."""
 
     def __init__(self, folder: Path, desk: Desk | None = None, **more: object) -> None:
-        self.desk, self.clock, self.path = desk or Desk(), ManualClock("2026-01-05T09:00:00Z"), folder / "keep.db"
+        self.desk, self.clock, self.path = desk or Desk(), ManualClock("2026-01-05T09:00:00Z"), place_in(folder)
         self.more = {"policy": Policy(call_s=0.3, reconcile_s=0.3), **more}
         self.keep = self.open(self.desk)
         self.wf = ""

@@ -13,6 +13,7 @@ from keepai.engine.repair import Evidence, Fix, by_command
 from keepai.model.errors import Refused
 from keepai.model.policy import Policy
 from keepai.testing import ManualClock, World
+from tests.ledger.stores import place_in, reads
 
 SCRIPT = """
 export default Keep.workflow({
@@ -73,7 +74,7 @@ class Scene:
     def __init__(self, folder: Path, hook: Hook | None, **policy: int) -> None:
         self.world, self.clock = World(), ManualClock("2026-01-05T09:00:00Z")
         self.keep = Keep(
-            folder / "keep.db", connectors=self.world.connectors(), clock=self.clock, repair=hook,
+            place_in(folder), connectors=self.world.connectors(), clock=self.clock, repair=hook,
             policy=Policy(**policy),
         )
         self.wf = ""
@@ -231,7 +232,7 @@ async def test_a_repair_waits_with_what_the_faulty_version_touched(tmp_path: Pat
         await scene.keep.deploy(late)
         await scene.keep.run_until_idle()
         assert len(scene.world.effects) == 1
-    scene.keep = Keep(tmp_path / "keep.db", connectors=scene.world.connectors(), clock=scene.clock, repair=hook)
+    scene.keep = Keep(place_in(tmp_path), connectors=scene.world.connectors(), clock=scene.clock, repair=hook)
     async with scene.keep:
         scene.world.deliver(from_="bob@example.com", subject="two")
         scene.clock.advance(minutes=5)
@@ -286,7 +287,7 @@ async def test_a_repair_that_comes_after_its_run_went_on_is_refused_and_says_so(
         scene.keep.parts.repair = late
         scene.keep.host.wake()
         await scene.keep.run_until_idle()
-        tried = scene.keep.parts.ledger.reads.all("look_repairs", workflow_id=scene.wf, limit=10)
+        tried = reads(scene.keep.parts.ledger).all("look_repairs", workflow_id=scene.wf, limit=10)
         assert [(row["run_id"] == first.id, row["status"]) for row in tried] == [(True, "refused"), (False, "declined")]
         assert "no longer failed:logic" in tried[0]["note"]
         assert [q.kind for q in await scene.keep.needs_you()] == ["logic"]

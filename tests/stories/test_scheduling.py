@@ -18,6 +18,7 @@ from keepai.engine.scheduler import TIMES_MAX, Taken, next_run_at
 from keepai.model.clock import iso, parse_iso
 from keepai.script.manifest import Handler, HandlerKind, Schedule
 from tests.harness import FIRE, NOTHING, Story, consumer, js, producer, take_all, workflow
+from tests.ledger.stores import place_in
 
 
 async def due_times(story: Story, wf: str, handler: str, count: int) -> list[str]:
@@ -759,7 +760,7 @@ async def test_workflows_run_side_by_side_and_each_one_run_at_a_time(tmp_path: P
                 "one": producer(knock), "two": producer(knock, publishes=["out"]),
             })) for n in range(8)
         ]
-        door.on_knock = lambda: under_way.append(len(story.keep.parts.ledger.reads.all("run_active_all")))
+        door.on_knock = lambda: under_way.append(len(story.reader().all("run_active_all")))
         await story.run()
         assert [[r.status for r in await story.runs(wf)] for wf in ids] == [["committed", "committed"]] * 8
         assert door.most_of_one == 1
@@ -770,7 +771,7 @@ async def test_workflows_run_side_by_side_and_each_one_run_at_a_time(tmp_path: P
 async def test_serve_runs_what_becomes_due_without_being_asked(tmp_path: Path) -> None:
     """DESIGN 8, 14: with real time; a deploy wakes it, and so does the next due time."""
     door = Door()
-    async with Keep(tmp_path / "keep.db", connectors=[door]) as keep:
+    async with Keep(place_in(tmp_path), connectors=[door]) as keep:
         serving = asyncio.ensure_future(keep.serve())
         poll = producer("await ctx.door.knock({});", interval="1s")
         done = await keep.deploy(workflow(producers={"poll": poll}), grants="all")

@@ -42,7 +42,7 @@ class Tabs(Story):
         return views(self.keep).version()
 
     def acts(self) -> list[tuple[Any, ...]]:
-        rows = self.keep.parts.ledger.reads.all("action_all", workflow_id=self.wf)
+        rows = self.reader().all("action_all", workflow_id=self.wf)
         return [(row["act"], row["actor"], row["shown"]) for row in rows if row["act"] != "deploy"]
 
 
