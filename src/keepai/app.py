@@ -11,6 +11,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from .connectors import redacted_logs
 from .connectors.base import Connector, surface
 from .connectors.redacted import redacted, redactor_of
+from .connectors.webhook.inbox import Inbox
 from .engine import reconcile, retention
 from .engine.call_ends import CallEnds
 from .engine.commands import Commands
@@ -23,7 +24,7 @@ from .engine.repair import RepairHook
 from .engine.retention import Pruned
 from .engine.telling import Teller
 from .ledger.base import Reader
-from .ledger.opening import is_address, open_ledger
+from .ledger.opening import is_address, open_deliveries, open_ledger
 from .model.clock import Clock, SystemClock
 from .model.codec import Json
 from .model.policy import Policy
@@ -60,6 +61,10 @@ class Keep:
 
     async def __aenter__(self) -> Keep:
         redactor = redactor_of(self._connectors)
+        if is_address(self._path):
+            for each in self._connectors:
+                if isinstance(each, Inbox):
+                    each.keep_in(open_deliveries(str(self._path), each.name, each.most, self._clock))
         ledger = open_ledger(self._path, self._clock, accept_older=self._accept_older)
         self._parts = Parts(
             ledger=ledger,
@@ -95,6 +100,9 @@ class Keep:
         self._parts = self._host = None
         async with AsyncExitStack() as stack:
             stack.push_async_callback(_let_go, parts)
+            for each in self._connectors:
+                if isinstance(each, Inbox):
+                    stack.callback(each.close)
             stack.push_async_callback(parts.runtime.close)
             stack.push_async_callback(host.close)
 

@@ -19,10 +19,12 @@ from tests.ledger.stores import PostgresStore, Raw
 #: The statements that PostgreSQL has in its own words; each says why where it stands.
 OVERRIDDEN = {"check_pages", "check_references", "look_begin", "never_item_in_no_hand"}
 
-#: What only PostgreSQL has: the lock and the life sign of a host, and functions that SQLite has of its own.
+#: What only PostgreSQL has: the lock and the life sign of a host, deliveries of webhooks (beside a file they are in
+#: folders), and functions that SQLite has of its own.
 ONLY_POSTGRES = {
-    "create table ledger", "create table heartbeat", "alter table event", "create function instr",
-    "create function hex", "create function json_extract", "create function broken_references",
+    "create table ledger", "create table heartbeat", "create table inbox", "create table delivery",
+    "alter table event", "create function instr", "create function hex", "create function json_extract",
+    "create function broken_references",
 }
 
 

@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from pathlib import Path
 from types import TracebackType
 
 from starlette.types import Receive, Scope, Send
 
 from ..config import Settings
+from ..connectors.base import Connector
+from ..connectors.webhook.base import Deliveries, carry
 from ..connectors.webhook.inbox import Inbox, Receipt
+from ..ledger.opening import inboxes as held
+from ..ledger.opening import is_address, open_deliveries
+from ..model.clock import Clock
 from ..model.errors import ConfigError
 from .connections import listening
 from .http_server import HttpServer, http_bounds
@@ -58,6 +65,30 @@ def inboxes(settings: Settings) -> dict[str, Inbox]:
     if not settings.connectors:
         return {}
     return {each.name: each for each in settings.connectors if isinstance(each, Inbox)}
+
+
+def carry_deliveries(connectors: Iterable[Connector], there: str | Path, here: str | Path, clock: Clock) -> None:
+    """Bring the deliveries along when a ledger moves: beside a file they are in folders, else in the database."""
+    known = {each.name: each for each in connectors if isinstance(each, Inbox)}
+    if is_address(there):
+        for name in held(str(there)):
+            with closing(open_deliveries(str(there), name, 0, clock)) as source:
+                _carry(source, known.get(name), name, here, clock)
+    elif is_address(here):
+        for name, inbox in known.items():
+            if inbox.deliveries is not None:
+                _carry(inbox.deliveries, inbox, name, here, clock)
+
+
+def _carry(source: Deliveries, inbox: Inbox | None, name: str, here: str | Path, clock: Clock) -> None:
+    if is_address(here):
+        with closing(open_deliveries(str(here), name, 0, clock)) as target:
+            carry(source, target)
+    elif inbox is not None and inbox.deliveries is not None:
+        carry(source, inbox.deliveries)
+    elif source.after("", 1)[0]:
+        told = f'[connectors.{name}] with type = "webhook.inbox" and a path'
+        raise ConfigError(f"Deliveries to ctx.{name} would be left behind: no folder is configured. Add {told}.")
 
 
 class WebhookApp:

@@ -8,7 +8,7 @@ target is. The order, and what a crash leaves behind:
 3. One commit fills the target, with a mark that says from where it comes and that no host may open it. After a crash
    the source is the ledger. The same command throws the copy away and begins anew.
 4. Every row of both places is compared, both are checked as by `keep db check`, and what people are shown is compared.
-   If anything differs, it ends here: the source is the ledger.
+   If anything differs, it ends here: the source is the ledger. Deliveries of webhooks are carried over.
 5. One commit puts a mark into the source: the ledger went. It is the decision. If its answer is lost, the mark is there
    or it is not, and what is said here of the step before or after it holds.
 6. The mark in the target is taken off. After a crash before that, whoever opens the target looks into the source, finds
@@ -156,9 +156,10 @@ def has_gone(refused: LedgerMoved, mark_at_source: Row | None) -> bool:
 
 
 def move(
-    source: MoveSource, target: MoveTarget, clock: Clock, told: Told, progress: Progress, *, dry_run: bool = False,
+    source: MoveSource, target: MoveTarget, clock: Clock, told: Told, progress: Progress,
+    carry: Callable[[], None] = lambda: None, *, dry_run: bool = False,
 ) -> Moved:
-    """Move a ledger, or finish a move that was cut off."""
+    """Move a ledger, or finish a move that was cut off. `carry` brings what must be there too before hosts begin."""
     left, came = source.read.one("moved_mark"), target.read.one("moved_mark") if target.holds() else None
     if left is not None:
         return _finished(source, target, left, came, dry_run)
@@ -175,6 +176,7 @@ def move(
     source.close_calls(now)
     copied = _copy(source, target, mover, now, progress)
     _check_same(source, target, copied, told, progress)
+    carry()
     crash_points.reach("before:move_departs")
     source.depart(mover, target.name, now)
     crash_points.reach("after:move_departs")

@@ -6,8 +6,10 @@ from a store is a `LedgerError` that says what to do.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..model.clock import Clock
 from ..model.errors import KeepError, LedgerMoved, LedgerUnusable, Refused
@@ -15,6 +17,9 @@ from . import moving
 from .base import Ledger, OpenReader
 from .checks import Check
 from .moving import Moved, MoveSource, MoveTarget, Progress, Told
+
+if TYPE_CHECKING:
+    from .postgres.deliveries import PostgresDeliveries
 
 
 def is_address(path: str | Path) -> bool:
@@ -65,16 +70,17 @@ def open_reader(path: str | Path) -> OpenReader:
 
 
 def move(
-    source: str | Path, target: str | Path, clock: Clock, told: Told, progress: Progress, *, dry_run: bool = False,
+    source: str | Path, target: str | Path, clock: Clock, told: Told, progress: Progress,
+    carry: Callable[[], None] = lambda: None, *, dry_run: bool = False,
 ) -> Moved:
     """Move a ledger that no host has to a place that has none, whole; ledger/moving.py says in which order.
 
-    `told` gives what people are shown of a ledger; it must be the same at both places. Given again after a crash, it
-    goes on or begins anew."""
+    `told` gives what people are shown of a ledger; it must be the same at both places. `carry` brings what is kept
+    beside a ledger, and may be called again. Given again after a crash, it goes on or begins anew."""
     if str(source) == str(target):
         raise Refused(f"{source} is where the ledger is already. Name another place.")
     with closing(_leaving(source)) as leaves, closing(_receiving(target)) as receives:
-        return moving.move(leaves, receives, clock, told, progress, dry_run=dry_run)
+        return moving.move(leaves, receives, clock, told, progress, carry, dry_run=dry_run)
 
 
 def _leaving(path: str | Path) -> MoveSource:
@@ -110,6 +116,22 @@ def _has_come(path: str | Path, refused: LedgerMoved) -> bool:
         with closing(_receiving(path)) as receives:
             receives.arrive(refused.mover)
     return gone
+
+
+def open_deliveries(address: str, inbox: str, most: int, clock: Clock) -> PostgresDeliveries:
+    """What was sent to a connector, in the database of a ledger; it connects when it is first used."""
+    _need_psycopg()
+    from .postgres.deliveries import PostgresDeliveries
+
+    return PostgresDeliveries(address, inbox, most, clock)
+
+
+def inboxes(address: str) -> list[str]:
+    """The connectors to which something was sent that is in the database of a ledger."""
+    _need_psycopg()
+    from .postgres import deliveries
+
+    return deliveries.inboxes(address)
 
 
 def copy(path: Path, target: Path) -> None:

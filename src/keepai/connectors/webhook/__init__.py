@@ -2,6 +2,7 @@
 
 outgoing   sends one
 inbox      takes deliveries in
-spool      deliveries on disk
+base       what keeps deliveries
+spool      deliveries in a folder
 signature  signs a delivery and checks a signature
 """

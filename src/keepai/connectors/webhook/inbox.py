@@ -1,7 +1,8 @@
 """`ctx.<name>.list`: what others sent to this host. The host's listener hands each delivery to `accept`.
 
 A delivery needs a signature over its id, its time and its body, made within the window. It is on disk before the sender
-gets its answer, and a second delivery with the same id is not stored again. Nothing here opens a port.
+gets its answer, and a second delivery with the same id is not stored again. Where the ledger is in PostgreSQL, so are
+the deliveries: they may come in at any host, and are read by the one that runs the workflow. Nothing here opens a port.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -17,15 +19,16 @@ from typing import Any, NotRequired, TypedDict
 
 from ...model.clock import Clock, SystemClock, iso
 from ...model.codec import Json
-from ...model.errors import PermissionDenied, Rejected
+from ...model.errors import KeepError, LedgerError, PermissionDenied, PreconditionFailed, Rejected, Transient
 from ..base import Call, Connector, Page, read
 from ..kit.blocking import in_thread
-from ..kit.disk import check_writable, locked, nothing_happened
+from ..kit.disk import nothing_happened
 from ..kit.lenient_json import parse_json
 from ..kit.page_limits import PAGE_BYTES, size_of
 from ..kit.readable import readable
+from .base import Deliveries, Stored
 from .signature import ID, SIGNATURE, TIME, fits
-from .spool import Spool, SpoolFull, Stored
+from .spool import Spool
 
 LIMIT_DEFAULT, LIMIT_MAX = 100, 1_000
 ID_MAX = 200
@@ -69,40 +72,52 @@ class Inbox(Connector):
 
     Senders post to `/hooks/NAME` on the address of `[keep] hooks`.
 
-    path: the folder of the deliveries, each one file; old ones may be deleted by hand
+    path: the folder of the deliveries, each one file; old ones may be deleted by hand; none with a ledger in PostgreSQL
     create: make the folder if it does not exist
     window_s: how many seconds old a delivery may be
     bytes_max: how large a delivery may be
-    per_minute: how many deliveries are taken in a minute
-    most: how many deliveries the folder may hold
+    per_minute: how many deliveries one host takes in a minute
+    most: how many deliveries may be kept
     """
 
     input_types = ("delivery",)
     secrets = MappingProxyType({"secret": "The secret with which the sender signs"})
 
     def __init__(
-        self, path: str | os.PathLike[str], *, create: bool = False, window_s: int = 300, bytes_max: int = 262_144,
-        per_minute: int = 300, most: int = 100_000, name: str | None = None, clock: Clock | None = None,
+        self, path: str | os.PathLike[str] | None = None, *, create: bool = False, window_s: int = 300,
+        bytes_max: int = 262_144, per_minute: int = 300, most: int = 100_000, name: str | None = None,
+        clock: Clock | None = None,
     ) -> None:
         super().__init__(name=name)
-        self.path = Path(path).expanduser().absolute()
-        self.account = str(self.path)
+        self.path = Path(path).expanduser().absolute() if path is not None else None
+        self.account = str(self.path or "")
         self.bytes_max, self._window_s, self._per_minute = bytes_max, window_s, per_minute
         self._clock = clock or SystemClock()
-        self._spool = Spool(self.path, self._clock, most)
+        self.most = most
+        self.deliveries: Deliveries | None = Spool(self.path, self._clock, most) if self.path else None
         self._accepted: deque[int] = deque()
-        if create:
+        if create and self.path:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def keep_in(self, deliveries: Deliveries) -> None:
+        """Have deliveries kept there, where every host finds them, and not in the folder."""
+        self.deliveries, self.account = deliveries, ""
+
+    def close(self) -> None:
+        """Let go of the place; the next delivery opens it again."""
+        if self.deliveries is not None:
+            self.deliveries.close()
 
     async def check(self) -> str:
         """Check that the secret and the folder exist. Only a delivery shows whether senders can reach the host."""
         self.secret("secret")
-
-        def look() -> None:
-            with nothing_happened("Deliveries cannot be kept"), locked(self.path / ".keep.lock"):
-                check_writable(self.path)
-        await asyncio.to_thread(look)
+        await asyncio.to_thread(self._place().check)
         return "its secret and folder exist; only a delivery shows whether senders can reach this host"
+
+    def _place(self) -> Deliveries:
+        if self.deliveries is None:
+            raise PreconditionFailed(f"ctx.{self.name} has no place for deliveries. Name a folder: path, in keep.toml.")
+        return self.deliveries
 
     @read
     async def list_(self, params: ListDeliveries, call: Call) -> Page[Delivery]:
@@ -116,7 +131,7 @@ class Inbox(Connector):
     async def get(self, params: GetDelivery, call: Call) -> Delivery | None:
         """One delivery, or null if it is gone."""
         def look() -> Delivery | None:
-            with nothing_happened("Deliveries cannot be read"):
+            with _unharmed():
                 shown = readable([params["cursor"]], self._shown, call, "the delivery")
             return shown[0] if shown else None
         return await asyncio.to_thread(look)
@@ -148,10 +163,12 @@ class Inbox(Connector):
             return Receipt(415, "A delivery must be text in UTF-8.")
         stored = {"id": id, "received": now, "sent": sent * 1000, "type": kind[:200], "body": text}
         try:
-            number = await in_thread(lambda: self._spool.add(id, stored))
-        except (OSError, SpoolFull):
+            added = await in_thread(lambda: self._place().add(id, stored))
+        except (OSError, KeepError):
+            added = "full"
+        if added == "full":
             return Receipt(503, "The delivery cannot be stored now.", 60)
-        return Receipt(202, "kept") if number else Receipt(200, "kept already")
+        return Receipt(202, "kept") if added == "new" else Receipt(200, "kept already")
 
     def _has_room(self) -> bool:
         """Whether fewer than the allowed number came in the last minute. Only those with a right signature count."""
@@ -166,8 +183,8 @@ class Inbox(Connector):
     def _listed(self, after: str, limit: int, call: Call) -> Page[Delivery]:
         deliveries: list[Delivery] = []
         position, size = 0, 0
-        with nothing_happened("Deliveries cannot be read"):
-            cursors, more = self._spool.after(after, limit)
+        with _unharmed():
+            cursors, more = self._place().after(after, limit)
             while position < len(cursors) and size < PAGE_BYTES:
                 for shown in readable(cursors[position : position + 1], self._shown, call, "the delivery"):
                     if shown is not None:  # otherwise it was deleted in the meantime
@@ -178,8 +195,18 @@ class Inbox(Connector):
                     more=more or position < len(cursors))
 
     def _shown(self, cursor: str) -> Delivery | None:
-        stored = self._spool.one(cursor)
+        stored = self._place().one(cursor)
         return _delivery(stored) if stored else None
+
+
+@contextmanager
+def _unharmed() -> Iterator[None]:
+    """Use around reads: what fails is tried again later."""
+    with nothing_happened("Deliveries cannot be read"):
+        try:
+            yield
+        except LedgerError as error:
+            raise Transient(f"Deliveries cannot be read: {error.message}") from error
 
 
 def _delivery(stored: Stored) -> Delivery:

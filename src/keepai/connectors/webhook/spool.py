@@ -1,8 +1,8 @@
 """Deliveries that came in, each a file in one folder, on disk before the sender gets its answer.
 
-A folder and not the ledger: a delivery is not a fact about a run until a producer reads it, and what strangers send
-must not wait for the ledger's writer or make its file grow. A folder and not a database: a file that is written under
-another name, synced and renamed exists completely or not at all, and people can read and delete old ones with any
+A folder and not a ledger in a file: a delivery is not a fact about a run until a producer reads it, and what strangers
+send must not wait for the ledger's writer or make its file grow. A folder and not a SQLite file: a file that is written
+under another name, synced and renamed exists completely or not at all, and people can read and delete old ones with any
 program.
 
 A file name is a growing number, which is the cursor, and the digest of the delivery's id, by which a repeated delivery
@@ -17,17 +17,16 @@ import os
 import re
 import threading
 from bisect import bisect_left
-from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ...model.clock import Clock, SystemClock
-from ..kit.disk import locked, sync_folder, write_new
+from ..kit.disk import check_writable, locked, nothing_happened, sync_folder, write_new
+from .base import Added, Stored
 
 _FILE = re.compile(r"([0-9]{15})-([0-9a-f]{40})\.json")
 _TICK_MS = 100
-Stored = Mapping[str, Any]
 
 
 @dataclass
@@ -42,24 +41,40 @@ class Spool:
     _as_of: int = -1
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
-    def add(self, id: str, delivery: Stored) -> str | None:
-        """Store a delivery; None if one with that id is stored already. When it returns, the delivery is on disk."""
-        digest = hashlib.sha256(id.encode()).hexdigest()[:40]
-        with self._turn, locked(self.folder / ".keep.lock"):
+    def check(self) -> None:
+        """Raise an error of Keep if nothing can be kept here."""
+        with nothing_happened("Deliveries cannot be kept"), self._locked():
+            check_writable(self.folder)
+
+    def add(self, id: str, delivery: Stored) -> Added:
+        """Store a delivery. When it returns, the delivery is on disk."""
+        with self._turn, self._locked():
             self._look()
-            if digest in self._seen:
+            if _digest(id) in self._seen:
                 sync_folder(self.folder)  # the first one may have been refused because this failed
-                return None
+                return "known"
             if len(self._names) >= self.most:
-                raise SpoolFull
+                return "full"
             last = int(self._names[-1][0]) if self._names else 0
-            number = f"{max(last + 1, self.clock.now_ms()):015d}"
-            draft, final = self.folder / ".keep.tmp", self.folder / f"{number}-{digest}.json"
-            draft.unlink(missing_ok=True)  # left by a process that died
-            write_new(draft, json.dumps({**delivery, "cursor": number}, ensure_ascii=False).encode())
-            os.rename(draft, final)
-            sync_folder(self.folder)
-            return number
+            self._write(f"{max(last + 1, self.clock.now_ms()):015d}", id, delivery)
+            return "new"
+
+    def put(self, cursor: str, delivery: Stored) -> None:
+        """Store a delivery of another place under the cursor that it had there."""
+        with self._turn, self._locked():
+            self._look()
+            if _digest(delivery["id"]) not in self._seen:
+                self._write(cursor, delivery["id"], delivery)
+
+    def _locked(self) -> AbstractContextManager[int]:
+        return locked(self.folder / ".keep.lock")
+
+    def _write(self, number: str, id: str, delivery: Stored) -> None:
+        draft, final = self.folder / ".keep.tmp", self.folder / f"{number}-{_digest(id)}.json"
+        draft.unlink(missing_ok=True)  # left by a process that died
+        write_new(draft, json.dumps({**delivery, "cursor": number}, ensure_ascii=False).encode())
+        os.rename(draft, final)
+        sync_folder(self.folder)
 
     def after(self, cursor: str, most: int) -> tuple[list[str], bool]:
         """The cursors of the deliveries after a cursor, oldest first, and whether more follow."""
@@ -93,6 +108,9 @@ class Spool:
         # A second change in the same tick of the file system's clock would look the same, so such a time is not kept.
         self._as_of = changed if SystemClock().now_ms() - changed // 1_000_000 > _TICK_MS else -1
 
+    def close(self) -> None:
+        """Nothing is held between calls."""
 
-class SpoolFull(Exception):
-    """The folder holds as many deliveries as it may."""
+
+def _digest(id: str) -> str:
+    return hashlib.sha256(id.encode()).hexdigest()[:40]

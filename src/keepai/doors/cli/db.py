@@ -20,6 +20,7 @@ from ...model.errors import LedgerOlder
 from ...reading.everything_shown import everything_shown
 from ...reading.wording import count, size
 from ..host_process import new_host
+from ..webhooks import carry_deliveries
 from .ask_host import ask_host
 from .command_session import CommandSession, with_json, with_session
 from .text import echo, echo_json, field, plain, say
@@ -99,15 +100,15 @@ def move(session: CommandSession, to: str, dry_run: bool, as_json: bool) -> None
 
     No host may run at either place. Everything is copied, read again and compared, row by row and as it is shown; only
     then the old place is marked, so that no host begins there, and the new one becomes the ledger. If it is cut off at
-    any moment, exactly one of the two is the ledger: type the same again. Nothing is deleted at the old place. The
-    secrets stay where they are.
+    any moment, exactly one of the two is the ledger: type the same again. Nothing is deleted at the old place.
+    Deliveries of webhooks are carried along; secrets stay where they are.
     """
-    settings = session.settings()
+    settings = session.settings(connectors=True)
     clock = SystemClock()
     now = clock.now_ms()
     done = moved(
-        settings.path, to, clock, lambda read: everything_shown(read, settings.policy, now),
-        _Progress(clock).rows, dry_run=dry_run,
+        settings.path, to, clock, lambda read: everything_shown(read, settings.policy, now), _Progress(clock).rows,
+        lambda: carry_deliveries(settings.connectors, settings.path, to, clock), dry_run=dry_run,
     )
     if as_json:
         echo_json({**done.to_json(), "rows": done.rows})

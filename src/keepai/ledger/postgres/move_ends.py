@@ -6,7 +6,7 @@ nobody else writes. What the transaction did is there when it commits, or not at
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import psycopg
@@ -18,6 +18,9 @@ from .connection import PostgresStatements, connect, shown, unusable
 from .lease import refuse_if_taken
 from .reader import PostgresReader
 from .tables import SCHEMA, migrate, number
+
+#: Deliveries are carried one by one, on a connection of their own.
+DELIVERIES = ("inbox", "delivery")
 
 _FETCHED_ROWS = 100  # at once: one row may have megabytes
 
@@ -33,9 +36,9 @@ class _HeldDatabase:
         self._connection.execute("set idle_in_transaction_session_timeout = 0")  # the other end may take long
         self.read = PostgresStatements(self._connection)
 
-    def _hold(self) -> None:
-        """Begin a transaction that sees one moment, from which on nobody else writes."""
-        names = ", ".join(self._tables())
+    def _hold(self, but: Collection[str] = ()) -> None:
+        """Begin a transaction that sees one moment, from which on nobody else writes, but into these tables."""
+        names = ", ".join(name for name in self._tables() if name not in but)
         self._connection.execute("begin isolation level repeatable read read write")
         self._connection.execute(f"lock table {names} in exclusive mode")  # the moment is that of what comes next
 
@@ -180,7 +183,7 @@ class PostgresTarget(_HeldDatabase):
             self._set_counters()
             mark = self.read.one("moved_mark")
             self._connection.execute("commit")
-            self._hold()
+            self._hold(but=DELIVERIES)
             if self.read.one("moved_mark") != mark:
                 raise LedgerUnusable(f"Somebody else has used the copy in {self.name}. Nothing was moved.")
 

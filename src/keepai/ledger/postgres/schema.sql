@@ -458,6 +458,22 @@ create table notice (
   primary key (channel, question)
 );
 
+-- What others sent to a connector of the type webhook.inbox: it may come in at any host. `last` is the number of the newest
+-- delivery, and its row the lock under which they are numbered: so they become visible in the order of their numbers.
+create table inbox (
+  name text collate "C" not null primary key,
+  last bigint not null
+);
+
+create table delivery (
+  inbox text collate "C" not null references inbox (name),
+  number bigint not null,
+  digest text collate "C" not null, -- of the id that its sender gave it
+  content text collate "C" not null,
+  primary key (inbox, number),
+  unique (inbox, digest)
+);
+
 -- Names that SQLite has and PostgreSQL has not.
 create function instr(value text, part text) returns bigint language sql immutable
 as $$ select strpos(value, part)::bigint $$;

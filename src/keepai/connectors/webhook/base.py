@@ -1,0 +1,56 @@
+"""What keeps deliveries: a folder (`spool`), or the database that holds the ledger (ledger/postgres/deliveries.py).
+
+Whichever it is: a delivery is on disk when `add` returns; one that comes again is kept once; and a cursor that grows
+never passes a delivery that becomes visible later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
+
+Stored = Mapping[str, Any]
+
+#: What became of a delivery: it is new, it was there, or there are as many as there may be.
+Added = Literal["new", "known", "full"]
+
+
+class Deliveries(Protocol):
+    """The deliveries of one connector."""
+
+    def check(self) -> None:
+        """Raise an error of Keep if nothing can be kept here."""
+        ...
+
+    def add(self, id: str, delivery: Stored) -> Added:
+        """Keep a delivery. When it returns, the delivery is on disk; if it raises, it may be."""
+        ...
+
+    def put(self, cursor: str, delivery: Stored) -> None:
+        """Keep a delivery of another place under the cursor that it had there."""
+        ...
+
+    def after(self, cursor: str, most: int) -> tuple[list[str], bool]:
+        """The cursors of the deliveries after a cursor, oldest first, and whether more follow."""
+        ...
+
+    def one(self, cursor: str) -> Stored | None:
+        """One delivery, or None if it is gone; ValueError if it is damaged."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...
+
+
+def carry(there: Deliveries, here: Deliveries) -> int:
+    """Bring every delivery to another place, in order and under its cursor; gives how many there were."""
+    cursor, number, more = "", 0, True
+    while more:
+        cursors, more = there.after(cursor, 1_000)
+        for cursor in cursors:
+            delivery = there.one(cursor)
+            if delivery is not None:
+                here.put(cursor, delivery)
+                number += 1
+    return number
