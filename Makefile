@@ -16,10 +16,11 @@ SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
+unexport PYTHONDONTWRITEBYTECODE  # or each worker and each started program compiles everything again
 
 step = @echo "==> $(1)"
 
-.PHONY: help setup demo test browser mailserver lint types unit bench prove attack mutants contract model docs lock dist clean
+.PHONY: help setup demo test browser mailserver lint types compile unit bench prove attack mutants contract model docs lock dist clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
@@ -32,8 +33,12 @@ demo: $(READY)  ## see Keep at work: a workflow, a fault, a question to a person
 
 test: $(READY) browser mailserver  ## what CI runs: lint, types, all tests
 	@$(MAKE) lint
-	@$(MAKE) types
+	@$(MAKE) --jobs 2 types compile
 	@$(MAKE) unit
+
+# Done once, beside mypy, and not by each worker. What is wrong with a test file is said by the run that follows.
+compile: $(READY)
+	@$(BIN)/python -m pytest --collect-only -qq > /dev/null 2>&1 || true
 
 # Tests drive the page with the system's Chromium. Where none can be installed they are skipped, and say so.
 browser:
@@ -63,7 +68,7 @@ types: $(READY)  ## mypy, strict, on src
 
 unit: $(READY)  ## the tests alone; ARGS="-k name" narrows them, WORKERS=0 runs them in one process
 	$(call step,tests: pytest)
-	@$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 bench: $(READY) $(BENCH)  ## measure Keep beside DBOS, a quarter of an hour; ARGS="--quick", ARGS="--json FILE"
 	$(call step,bench: Keep and DBOS by turns)

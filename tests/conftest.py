@@ -1,4 +1,4 @@
-"""What all tests share: a time limit, a story, hosts whose script servers start quickly, and two variables.
+"""What all tests share: a time limit, files in memory, a story, script servers that start quickly, and two variables.
 
 With the environment variable `KEEP_SPECULATE=off` every host in the tests' own process has the policy `speculate` off.
 With `KEEP_TEST_LEDGER=postgres` the ledgers of stories are in PostgreSQL; without it only what is marked `both_stores`
@@ -18,10 +18,14 @@ from hypothesis import settings
 
 from keepai.runtime.javascript import fork_client
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
+from tests.folders import memory_folder
 from tests.harness import SPECULATE, Story
 from tests.ledger.stores import STORES, chosen
 from tests.limits import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown  # noqa: F401
 from tests.nursery import Nursery
+
+if (memory := memory_folder()) is not None:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))  # where pytest makes what `tmp_path` gives
 
 LEDGER = os.environ.get("KEEP_TEST_LEDGER", STORES[0])
 assert LEDGER in STORES, f"KEEP_TEST_LEDGER is {LEDGER}, and must be one of {', '.join(STORES)}"

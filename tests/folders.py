@@ -1,25 +1,35 @@
-"""Folders for servers that tests start as another user, which they do when root runs the tests.
+"""Where tests put their files: in memory if there is room, and where another user can enter if a server needs that.
 
-Root's own folders are often closed to others: a home, `mktemp -d`, a clone made with `umask 077`.
+Root starts servers as another user, to whom root's own folders are often closed: a home, `mktemp -d`, a clone made with
+`umask 077`.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import tempfile
 from pathlib import Path
 
 PLACES = ("/tmp", "/var/tmp", "/dev/shm")
-MEMORY, ROOM = Path("/dev/shm"), 2 << 30
+MEMORY = Path("/dev/shm")
+MEMORY_FREE_BYTES_MIN = 2 << 30
+
+
+def memory_folder() -> Path | None:
+    """A folder in memory, if there is one that has room and lets programs run: syncing costs nothing there."""
+    if not os.access(MEMORY, os.W_OK):
+        return None
+    there = os.statvfs(MEMORY)
+    has_room = there.f_bavail * there.f_frsize >= MEMORY_FREE_BYTES_MIN
+    return MEMORY if has_room and not there.f_flag & os.ST_NOEXEC else None
 
 
 def open_folder(prefix: str, *, in_memory: bool = False) -> Path:
     """A new folder that any user can enter and run programs in, in memory if there is room; the caller removes it."""
     places = [Path(tempfile.gettempdir()), *map(Path, PLACES)]
-    if in_memory and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM:
-        places.insert(0, MEMORY)
+    if in_memory and (memory := memory_folder()) is not None:
+        places.insert(0, memory)
     place = next((each for each in places if is_open(each)), None)
     assert place is not None, f"none of {', '.join(map(str, places))} can be entered by another user"
     made = Path(tempfile.mkdtemp(prefix=prefix, dir=place))

@@ -191,6 +191,12 @@ def tree_of(file: str) -> ast.Module:
 
 
 @cache
+def nodes_of(file: str) -> tuple[ast.AST, ...]:
+    """Every node of a module's tree, which most rules go through."""
+    return tuple(ast.walk(tree_of(file)))
+
+
+@cache
 def tracked_files() -> tuple[Path, ...]:
     """What git keeps or would keep; without git, everything that is not made by tools."""
     if shutil.which("git") and (ROOT / ".git").exists():
@@ -231,6 +237,7 @@ def report(problems: list[str], rule: str) -> None:
 # Imports
 
 
+@cache
 def module_name(file: str) -> str:
     parts = [PACKAGE, *Path(file).with_suffix("").parts]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -241,11 +248,20 @@ def part_of(module: str) -> str:
     return [*module.split("."), "__init__"][1]
 
 
-def imports_of(file: str) -> Iterator[tuple[int, str]]:
+@cache
+def modules() -> frozenset[str]:
+    return frozenset(map(module_name, package_files()))
+
+
+@cache
+def imports_of(file: str) -> tuple[tuple[int, str], ...]:
     """Every module of ours that `file` imports, wherever the import stands, with its line."""
-    modules = {module_name(name) for name in package_files()}
+    return tuple(_imports_of(file))
+
+
+def _imports_of(file: str) -> Iterator[tuple[int, str]]:
     package = module_name(file) if file.endswith("__init__.py") else module_name(file).rpartition(".")[0]
-    for node in ast.walk(tree_of(file)):
+    for node in nodes_of(file):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name.split(".")[0] == PACKAGE:
@@ -259,7 +275,7 @@ def imports_of(file: str) -> Iterator[tuple[int, str]]:
                 continue
             for alias in node.names:
                 inner = f"{base}.{alias.name}"
-                yield node.lineno, inner if inner in modules else base
+                yield node.lineno, inner if inner in modules() else base
 
 
 def test_imports_go_one_way() -> None:
@@ -295,7 +311,7 @@ def test_commands_import_at_the_top() -> None:
     for file in package_files():
         if not file.startswith("doors/cli/"):
             continue
-        for function in ast.walk(tree_of(file)):
+        for function in nodes_of(file):
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 found = [node for node in ast.walk(function) if isinstance(node, ast.Import | ast.ImportFrom)]
                 problems += [f"{file}:{node.lineno}" for node in found if ast.unparse(node).split()[1] not in RARE]
@@ -334,9 +350,9 @@ def test_no_modules_import_each_other() -> None:
 def test_nothing_imports_sqlite3() -> None:
     problems = []
     for name, text in tracked_texts():
-        if not name.endswith(".py"):
+        if not name.endswith(".py") or "sqlite3" not in text:
             continue
-        names = dotted_names(ast.parse(text, name))
+        names = dotted_names(tuple(ast.walk(ast.parse(text, name))))
         problems += [f"{name}:{line}" for line, found in names if found.startswith("sqlite3.")]
     report(problems, "SQLite is reached through apsw alone: two libraries in one process break its locks.")
 
@@ -348,17 +364,18 @@ def test_only_the_ledger_knows_which_store_it_has() -> None:
             continue
         problems += [f"{file}:{line}: {target}" for line, target in imports_of(file)
                      if target.startswith("keepai.ledger.sqlite")]
-        problems += [f"{file}:{line}: apsw" for line, found in dotted_names(tree_of(file)) if found.startswith("apsw.")]
+        problems += [f"{file}:{line}: apsw" for line, found in dotted_names(nodes_of(file))
+                     if found.startswith("apsw.")]
     report(problems, "A ledger is opened, read and copied through ledger/opening.py; another store comes there.")
 
 
 # Banned calls
 
 
-def dotted_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def dotted_names(nodes: tuple[ast.AST, ...]) -> Iterator[tuple[int, str]]:
     """Every name used or imported, in full: `dt.now` after `from datetime import datetime as dt`."""
     full: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 top = alias.name.split(".")[0]
@@ -368,7 +385,7 @@ def dotted_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
             for alias in node.names:
                 full[alias.asname or alias.name] = f"{node.module}.{alias.name}"
                 yield node.lineno, f"{node.module}.{alias.name}"
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Attribute):
             parts: list[str] = []
             inner: ast.expr = node
@@ -385,7 +402,7 @@ def test_time_chance_and_ids_come_from_the_clock() -> None:
     for file in package_files():
         if file == CLOCK:
             continue
-        for line, name in dotted_names(tree_of(file)):
+        for line, name in dotted_names(nodes_of(file)):
             for banned, allowed in BANNED.items():
                 if name != banned and not (banned.endswith(".") and name.startswith(banned)):
                     continue
@@ -410,9 +427,8 @@ def test_sql_stands_only_in_the_ledger() -> None:
     for file in package_files():
         if file.startswith("ledger/"):
             continue
-        tree = tree_of(file)
-        docs = {id(docstring_of(node)) for node in ast.walk(tree)}
-        texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docs]
+        docs = {id(docstring_of(node)) for node in nodes_of(file)}
+        texts = [node for node in nodes_of(file) if isinstance(node, ast.Constant) and id(node) not in docs]
         found = [text for text in texts if isinstance(text.value, str) and is_sql(text.value)]
         if file in SQL_ELSEWHERE:
             unused -= {file} if found else set()
@@ -462,7 +478,7 @@ def names_broad(node: ast.expr) -> bool:
 def test_everything_is_caught_only_where_it_is_said_why() -> None:
     found: dict[str, list[int]] = {}
     for file in package_files():
-        lines = [node.lineno for node in ast.walk(tree_of(file)) if catches_all(node)]  # type: ignore[attr-defined]
+        lines = [node.lineno for node in nodes_of(file) if catches_all(node)]  # type: ignore[attr-defined]
         if lines:
             found[file] = lines
     problems = [f"{file}:{lines[0]}" for file, lines in found.items() if file not in BROAD_EXCEPTS]
@@ -527,7 +543,7 @@ def test_a_name_of_a_file_or_class_is_used_once() -> None:
     files = {file.replace("ledger/postgres/", "ledger/sqlite/") for file in package_files()}
     named = [(Path(file).name, file) for file in sorted(files)]
     named += [(node.name, file) for file in package_files()
-              for node in ast.walk(tree_of(file)) if isinstance(node, ast.ClassDef)]
+              for node in nodes_of(file) if isinstance(node, ast.ClassDef)]
     places: dict[str, list[str]] = {}
     for name, file in named:
         places.setdefault(name, []).append(file)

@@ -9,13 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import random
 import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -71,10 +69,10 @@ class Routine(Story):
     """A story with the simulation's letters; its scripts run in the sandbox only if that is wanted."""
 
     def __init__(
-        self, folder: Path, world: str = "works", *, like: Path | None = None, sandbox: bool = False,
+        self, tmp_path: Path, world: str = "works", *, like: Path | None = None, sandbox: bool = False,
     ) -> None:
-        folder.mkdir(exist_ok=True)
-        super().__init__(folder)
+        tmp_path.mkdir(exist_ok=True)
+        super().__init__(tmp_path)
         office = Office(self.world)
         self._more = [kind(office) for kind in (Orders, Rows, Mails, SeenHooks)]
         self.sandbox = sandbox
@@ -162,9 +160,9 @@ def numbered(reached: list[str]) -> list[tuple[str, int]]:
     return found
 
 
-async def deployed(folder: Path) -> Path:
+async def deployed(tmp_path: Path) -> Path:
     """A ledger in which the script is deployed and nothing has run."""
-    story = Routine(folder)
+    story = Routine(tmp_path)
     async with story:
         await story.deploy(LETTER)
     return story.path
@@ -197,34 +195,27 @@ VERBS = {
 }
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A place for many ledgers. Their hosts die by an exception: what they wrote need not be on a disk."""
-    with TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as name:
-        yield Path(name)
-
-
 @pytest.mark.parametrize("world", WORLDS)
 async def test_a_host_killed_at_any_point_of_a_routine_leaves_nothing_lost_and_nothing_twice(
-    folder: Path, world: str,
+    tmp_path: Path, world: str,
 ) -> None:
     # R287, R293; before a call the world has not applied it, after it has, and it may lose either on the way
-    like = await deployed(folder / "deployed")
-    points = await points_of(Routine(folder / "undisturbed", world, like=like))
+    like = await deployed(tmp_path / "deployed")
+    points = await points_of(Routine(tmp_path / "undisturbed", world, like=like))
     assert {point.partition(":")[2] for point, _ in points} == VERBS["works"] | VERBS[world], "no verb is forgotten"
     assert len(points) >= 48
     every = 3 if world == "is busy" else 1  # its two halves are in the other worlds
     for number, crash in list(enumerate(points))[::every]:
-        await survives(Routine(folder / str(number), world, like=like), crash)
+        await survives(Routine(tmp_path / str(number), world, like=like), crash)
 
 
 @pytest.mark.parametrize("world", WORLDS)
-async def test_a_host_killed_again_while_it_recovers_changes_nothing(folder: Path, world: str) -> None:
+async def test_a_host_killed_again_while_it_recovers_changes_nothing(tmp_path: Path, world: str) -> None:
     # R293: a sample of first crashes, and after each a sample of second ones
-    chance, like = random.Random(world), await deployed(folder / "deployed")
-    firsts = await points_of(Routine(folder / "undisturbed", world, like=like))
+    chance, like = random.Random(world), await deployed(tmp_path / "deployed")
+    firsts = await points_of(Routine(tmp_path / "undisturbed", world, like=like))
     for first in chance.sample([p for p in firsts if "end_host" not in p[0]], 3):
-        below = folder / f"{first[0]} {first[1]}".replace(":", " ")
+        below = tmp_path / f"{first[0]} {first[1]}".replace(":", " ")
         seconds = await points_of(Routine(below, world, like=like), after=first)
         for number, second in enumerate(chance.sample(seconds, 6)):
             await survives(Routine(below / str(number), world, like=like), first, second)

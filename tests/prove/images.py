@@ -28,6 +28,7 @@ from keepai.model.ids import text_of
 from keepai.model.states import MACHINES
 from keepai.testing import ManualClock
 from tests.crashes.invariants import violations
+from tests.folders import memory_folder
 from tests.prove.base import Result, rounds, trial
 from tests.prove.platter import Platter
 from tests.prove.tape import Acknowledged, Committed, Lies, Sync, SyncFailed, Tape
@@ -105,8 +106,7 @@ def try_seed(seed: int, plan: Plan | None = None, most: int | None = None) -> Co
 @contextmanager
 def folder() -> Iterator[Path]:
     """Somewhere in memory, where the machine has that."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(prefix="keep-images-", dir=memory if memory.is_dir() else None) as name:
+    with tempfile.TemporaryDirectory(prefix="keep-images-", dir=memory_folder()) as name:
         yield Path(name)
 
 

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.folders import memory_folder
 from tests.prove.simulate.bugs import BUGS, planted
 from tests.prove.simulate.judge import judge
 from tests.prove.simulate.schedule import play
@@ -28,7 +29,7 @@ def hunt(name: str, folder: Path) -> tuple[int, str] | None:
 def main() -> int:
     """Hunt; 1 if a fault was not found."""
     missed = 0
-    with TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder:
+    with TemporaryDirectory(dir=memory_folder()) as folder:
         for name in sys.argv[1:] or BUGS:
             began = time.monotonic()
             found = hunt(name, Path(folder) / "sim")

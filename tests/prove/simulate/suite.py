@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gc
-import os
 import tempfile
 from pathlib import Path
 
+from tests.folders import memory_folder
 from tests.prove.base import Result, rounds, trial
 from tests.prove.simulate.judge import judge
 from tests.prove.simulate.schedule import play
@@ -18,9 +18,8 @@ def run(seconds: float, first: int, only: str | None) -> Result:
     """Schedules until the time is up."""
     result = Result("simulation", "schedules")
     virtual = 0.0
-    home = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else None
     gc.freeze()  # what is there now stays: looking through it again and again takes a sixth of the time
-    with tempfile.TemporaryDirectory(dir=home) as folder:
+    with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
         for seed in rounds(seconds, first, only):
             with trial(result, seed, SCHEDULE_S_MAX):
                 world = play(seed, Path(folder) / "sim", judge)

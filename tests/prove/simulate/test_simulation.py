@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -35,9 +32,8 @@ FOUND: dict[str, int] = {
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
-    with TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as name:
-        yield Path(name) / "sim"
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "sim"
 
 
 @pytest.mark.parametrize("seeds", [
