@@ -5,11 +5,12 @@ on the folder's ledger, deploys the example and runs until there is nothing left
 `name:nth` one that SIGKILL ends at the nth arrival at that point. The answer says how each life ended, which points it
 reached, and which invariants the file broke then. Script servers come from the tests' nursery.
 
-The judge is `effects.log`: one line per row that was really added, synced before anybody is told. The folder's
-`kind` says what the world is like: "reconciles" (it loses answers, and can be asked), "asks" (it loses answers, cannot
-be asked, and a person answers truthfully), "blind" (it works, cannot be asked, and nobody answers), "hangs" (its first
-call never ends, it can be asked), "approves" (it works, can be asked, and a person approves every call). Its `way` says
-which of `SCRIPTS` is deployed, and so how a consumer's run comes to its call.
+The judge is `effects.log`: one line per row that was really added, synced before anybody is told. The folder's `ledger`
+is the file or the address of the ledger, its `kind` says what the world is like: "reconciles" (it loses answers, and
+can be asked), "asks" (it loses answers, cannot be asked, and a person answers truthfully), "blind" (it works, cannot be
+asked, and nobody answers), "hangs" (its first call never ends, it can be asked), "approves" (it works, can be asked,
+and a person approves every call). Its `way` says which of `SCRIPTS` is deployed, and so how a consumer's run comes to
+its call.
 """
 
 from __future__ import annotations
@@ -159,13 +160,18 @@ class Clock(ManualClock):
         self._file.write_text(iso(self.now_ms()))
 
 
+def ledger(folder: Path) -> str:
+    """The file or the address of the folder's ledger."""
+    return (folder / "ledger").read_text()
+
+
 async def live(folder: Path) -> None:
     """One life of a host: everything that can be done now or after waiting."""
     world, clock = World(folder), Clock(folder)
     sheets = BlindSheets(world) if world.kind in ("asks", "blind") else Sheets(world)
     grants = {"gmail.search": "allow", "sheets.appendRow": "ask" if world.kind == "approves" else "allow"}
     policy = Policy(call_s=0.2 if world.kind == "hangs" else 30)
-    async with Keep(folder / "keep.db", connectors=[Gmail(world), sheets], clock=clock, policy=policy) as keep:
+    async with Keep(ledger(folder), connectors=[Gmail(world), sheets], clock=clock, policy=policy) as keep:
         deployed = await keep.deploy(SCRIPTS[world.way], grants=grants)
         for _ in range(ROUNDS_MAX):
             await keep.run_until_idle()
@@ -272,7 +278,7 @@ def main() -> None:
         lives = []
         for crash in crashes:
             status, reached = run(Path(folder), crash)
-            broken = violations(Path(folder) / "keep.db")
+            broken = violations(ledger(Path(folder)))
             lives.append({"crash": crash, "killed": status == -signal.SIGKILL, "status": status, "points": reached,
                           "broken": broken})
         print(json.dumps(lives), flush=True)

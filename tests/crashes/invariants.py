@@ -1,13 +1,17 @@
-"""What must be true of a ledger file at any instant, read off the file alone; used after every crash."""
+"""What must be true of a ledger at any instant, read off the ledger alone; used after every crash."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import apsw
 
 from keepai.ledger.account import verify
+from keepai.ledger.checks import check
 from keepai.ledger.invariants import check_invariants
+from keepai.ledger.opening import is_address, open_reader
+from keepai.ledger.postgres.reader import PostgresReader
 from keepai.ledger.sqlite.connection import Statements
 
 #: Holds only where no event is published again by another run, which would bring it causes of its own.
@@ -18,9 +22,14 @@ MADE_UP = """
     join event_cause c on c.event_id = v.event_id"""
 
 
-def violations(path: Path) -> list[str]:
-    """Every broken rule, in words."""
-    connection = apsw.Connection(str(path))
+def violations(place: Path | str) -> list[str]:
+    """Every broken rule, in words, of the ledger in a file or at an address."""
+    if is_address(place):
+        with closing(open_reader(place)) as read:
+            assert isinstance(read, PostgresReader)
+            made_up = [f"a cause that was made up: {row}" for row in read.connection.execute(MADE_UP)]
+            return made_up + [each.said for each in check(read) if not each.sound]
+    connection = apsw.Connection(str(place))
     try:
         return broken(connection)
     finally:

@@ -1,6 +1,6 @@
 """Kill the host at every named point, start it again, and judge by what really happened outside.
 
-Each test is real processes on a real file (see driver.py). There are two ways to a call: straight, where one commit
+Each test is real processes on a real ledger (see driver.py). There are two ways to a call: straight, where one commit
 pins the PrepareResult and records the call, and apart, where `prepare` and `send` are two. Everything is killed on the
 first, and on the second what is different there. KEEP_BUDGET (seconds, or "10m") buys further random cases.
 """
@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import apsw
 import pytest
 
 from tests.crashes import driver
 from tests.crashes.invariants import violations
+from tests.ledger.stores import place_in, store_in
 from tests.nursery import Nursery
 
 PASSED_BY_TIMER = {"nothing"}  #: the flush comes after a second of real time: it may stand anywhere
@@ -64,11 +64,8 @@ class Story:
         (folder / "mails.json").write_text(json.dumps(mails))
         (folder / "kind").write_text(kind)
         (folder / "way").write_text(way)
+        (folder / "ledger").write_text(str(place_in(folder)))
         return cls(folder)
-
-    @property
-    def path(self) -> Path:
-        return self.folder / "keep.db"
 
     def live(self, *crashes: str) -> list[dict[str, Any]]:
         """Lives of a host, one after the other."""
@@ -80,11 +77,8 @@ class Story:
         return lives
 
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
-        connection = apsw.Connection(str(self.path))
-        try:
+        with store_in(self.folder).raw() as connection:
             return list(connection.execute(statement))
-        finally:
-            connection.close()
 
     def effects(self) -> list[str]:
         """Who was really written into the sheet, in order."""
@@ -96,7 +90,7 @@ SENDERS = [f"ann{n}@example.com" for n in range(driver.MAILS)]
 
 def check_whole(story: Story) -> None:
     """Nothing is half done, whatever happened."""
-    assert violations(story.path) == []
+    assert violations(place_in(story.folder)) == []
     cursor = story.rows("select state from handler_state where handler = 'pollEmail'")
     seen = int(json.loads(cursor[0][0])["cursor"]) if cursor and cursor[0][0] else 0
     for found in ("input", "event where topic = 'email.received'"):
@@ -267,6 +261,7 @@ def test_no_point_is_forgotten(tmp_path: Path, way: str) -> None:
 # Often
 
 
+@pytest.mark.both_stores
 @pytest.mark.parametrize(("way", "crash"), [
     ("straight", "before:prepare_and_send:1"), ("apart", "before:prepare:1"), ("apart", "before:send:1"),
 ])
@@ -283,6 +278,7 @@ def test_a_run_that_kills_its_host_three_times_is_stopped_and_told_of(tmp_path: 
     assert story.effects() == []
 
 
+@pytest.mark.both_stores
 @pytest.mark.parametrize("crash", ["after:doubt:1", "after:still_doubt:1", "after:still_doubt:2"])
 def test_a_call_that_outlived_its_deadline_is_over_when_its_host_is_dead(tmp_path: Path, crash: str) -> None:
     """The free lock proves that nothing of it can leave any more: "not found" counts from then on."""
@@ -293,6 +289,7 @@ def test_a_call_that_outlived_its_deadline_is_over_when_its_host_is_dead(tmp_pat
     check_done(story)
 
 
+@pytest.mark.both_stores
 def test_a_host_that_is_started_and_killed_while_idle_loses_nothing(tmp_path: Path) -> None:
     story = Story.begin(tmp_path, "reconciles")
     story.live("-", "before:end_host:1", "after:end_host:1", "-")
@@ -305,6 +302,7 @@ def budget_s() -> float:
     return int(number) * {"": 1, "s": 1, "m": 60, "h": 3600}[unit]
 
 
+@pytest.mark.both_stores
 @pytest.mark.parametrize("seed", range(4))
 def test_hosts_killed_at_random_leave_nothing_lost_and_nothing_twice(tmp_path: Path, seed: int) -> None:
     """One case each by default, on one way or the other, and as many as KEEP_BUDGET allows on two processors."""

@@ -11,6 +11,7 @@ from keepai import Keep
 from keepai.testing import CrashAt, Crashed, World
 from tests.crashes.driver import SCRIPTS
 from tests.crashes.invariants import violations
+from tests.ledger.stores import place_in
 
 
 def world_with(mails: int) -> World:
@@ -20,7 +21,7 @@ def world_with(mails: int) -> World:
     return world
 
 
-def host(path: Path, world: World) -> Keep:
+def host(path: Path | str, world: World) -> Keep:
     return Keep(path, connectors=world.connectors(), clock=world.clock)
 
 
@@ -28,7 +29,7 @@ async def deploy(keep: Keep, way: str = "straight") -> str:
     return (await keep.deploy(SCRIPTS[way], grants="all")).workflow_id
 
 
-async def drain(path: Path, world: World) -> None:
+async def drain(path: Path | str, world: World) -> None:
     async with host(path, world) as keep:
         for _ in range(6):
             await keep.run_until_idle()
@@ -51,7 +52,7 @@ def called(world: World, operation: str) -> asyncio.Event:
 async def test_a_call_that_was_cut_off_is_in_doubt_even_if_its_host_then_closed_in_order(
     tmp_path: Path, applied: bool, way: str,
 ) -> None:
-    path, world = tmp_path / "keep.db", world_with(1)
+    path, world = place_in(tmp_path), world_with(1)
     world.on("sheets.appendRow").hang(applied=applied)
     sent = called(world, "sheets.appendRow")
     async with host(path, world) as keep:
@@ -73,7 +74,7 @@ async def test_a_call_that_was_cut_off_is_in_doubt_even_if_its_host_then_closed_
 
 @pytest.mark.parametrize("way", SCRIPTS)
 async def test_closing_in_the_middle_lets_the_call_end_and_starts_nothing_more(tmp_path: Path, way: str) -> None:
-    path, world = tmp_path / "keep.db", world_with(3)
+    path, world = place_in(tmp_path), world_with(3)
     world.on("sheets.appendRow").hang()
     sent = called(world, "sheets.appendRow")
     keep = host(path, world)
@@ -93,7 +94,7 @@ async def test_closing_in_the_middle_lets_the_call_end_and_starts_nothing_more(t
 
 
 async def test_hosts_that_end_in_order_do_not_count_as_crashes(tmp_path: Path) -> None:
-    path, world = tmp_path / "keep.db", world_with(1)
+    path, world = place_in(tmp_path), world_with(1)
     for _ in range(5):
         async with host(path, world) as keep:
             workflow_id = await deploy(keep)
@@ -114,7 +115,7 @@ async def test_a_host_whose_code_breaks_off_leaves_what_a_killed_one_leaves(
     tmp_path: Path, way: str, point: str, nth: int,
 ) -> None:
     """The same as with SIGKILL, in one process: what `CrashAt` promises to whoever writes tests."""
-    path, world = tmp_path / "keep.db", world_with(2)
+    path, world = place_in(tmp_path), world_with(2)
     async def live() -> None:
         async with host(path, world) as keep:
             await deploy(keep, way)

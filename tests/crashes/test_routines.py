@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import json
 import random
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from keepai import Call, OutcomeUnknown, Transient, Verdict, mutation
 from keepai.model.errors import KeepError
 from keepai.testing import CrashAt, Crashed, World
 from tests.harness import Story
+from tests.ledger.stores import Store
 from tests.prove.simulate.outside import ODD, Hooks, Mails, Manners, Orders, Outside, Rows
 from tests.prove.simulate.scripts import CALLS, LETTERS, Stub, script
 
@@ -69,7 +69,7 @@ class Routine(Story):
     """A story with the simulation's letters; its scripts run in the sandbox only if that is wanted."""
 
     def __init__(
-        self, tmp_path: Path, world: str = "works", *, like: Path | None = None, sandbox: bool = False,
+        self, tmp_path: Path, world: str = "works", *, like: Store | None = None, sandbox: bool = False,
     ) -> None:
         tmp_path.mkdir(exist_ok=True)
         super().__init__(tmp_path)
@@ -77,7 +77,7 @@ class Routine(Story):
         self._more = [kind(office) for kind in (Orders, Rows, Mails, SeenHooks)]
         self.sandbox = sandbox
         if like is not None:  # a ledger in which the script is deployed already
-            shutil.copy(like, self.path)
+            self.store.become(like)
         for call in CALLS:
             on = self.world.on(call)
             match world:
@@ -160,12 +160,12 @@ def numbered(reached: list[str]) -> list[tuple[str, int]]:
     return found
 
 
-async def deployed(tmp_path: Path) -> Path:
+async def deployed(tmp_path: Path) -> Store:
     """A ledger in which the script is deployed and nothing has run."""
     story = Routine(tmp_path)
     async with story:
         await story.deploy(LETTER)
-    return story.path
+    return story.store
 
 
 async def points_of(story: Routine, *, after: tuple[str, int] | None = None) -> list[tuple[str, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -47,6 +48,10 @@ class Store(Protocol):
         """Make an empty ledger that no host has."""
         ...
 
+    def become(self, other: Any) -> None:
+        """Be a copy of another store of this kind, which no host has."""
+        ...
+
     def open(self, clock: Clock | None = None) -> Ledger:
         """A host's hold on it."""
         ...
@@ -69,6 +74,9 @@ class SqliteStore:
         ledger._reader.close()
         assert ledger._lock
         ledger._lock.release()
+
+    def become(self, other: SqliteStore) -> None:
+        shutil.copy(other.path, self.path)
 
     def open(self, clock: Clock | None = None) -> Ledger:
         return SqliteLedger(self.path, clock)
@@ -96,8 +104,15 @@ class PostgresStore:
         self.path = self.url = url.replace("postgres@", f"postgres:{quote(postgres.PASSWORD)}@", 1)
 
     def make(self) -> None:
-        self.server.run(f"create database {self.database} template {_template()} strategy file_copy")
+        self._copy(_template())
         _made.append(self)
+
+    def become(self, other: PostgresStore) -> None:
+        self.drop()
+        self._copy(other.database)
+
+    def _copy(self, database: str) -> None:
+        self.server.run(f"create database {self.database} template {database} strategy file_copy")
 
     def open(self, clock: Clock | None = None) -> Ledger:
         return PostgresLedger(self.url, clock)
