@@ -5,6 +5,8 @@ Pytest's own faulthandler_timeout comes later and ends the whole process: it is 
 
 from __future__ import annotations
 
+import os
+import re
 import threading
 from collections.abc import Generator
 
@@ -41,3 +43,9 @@ def _ends() -> Generator[None, object, object]:
             return (yield)
     except TooLong as error:
         raise AssertionError(str(error)) from error
+
+
+def budget_s() -> float:
+    """KEEP_BUDGET as seconds: "90", "90s", "10m"."""
+    number, unit = re.fullmatch(r"(\d+)([smh]?)", os.environ.get("KEEP_BUDGET", "0")).groups()  # type: ignore[union-attr]
+    return int(number) * {"": 1, "s": 1, "m": 60, "h": 3600}[unit]

@@ -8,9 +8,7 @@ first, and on the second what is different there. KEEP_BUDGET (seconds, or "10m"
 from __future__ import annotations
 
 import json
-import os
 import random
-import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +20,7 @@ import pytest
 from tests.crashes import driver
 from tests.crashes.invariants import violations
 from tests.ledger.stores import place_in, store_in
+from tests.limits import budget_s
 from tests.nursery import Nursery
 
 PASSED_BY_TIMER = {"nothing"}  #: the flush comes after a second of real time: it may stand anywhere
@@ -294,12 +293,6 @@ def test_a_host_that_is_started_and_killed_while_idle_loses_nothing(tmp_path: Pa
     story = Story.begin(tmp_path, "reconciles")
     story.live("-", "before:end_host:1", "after:end_host:1", "-")
     check_done(story)
-
-
-def budget_s() -> float:
-    """KEEP_BUDGET as seconds: "90", "90s", "10m"."""
-    number, unit = re.fullmatch(r"(\d+)([smh]?)", os.environ.get("KEEP_BUDGET", "0")).groups()  # type: ignore[union-attr]
-    return int(number) * {"": 1, "s": 1, "m": 60, "h": 3600}[unit]
 
 
 @pytest.mark.both_stores

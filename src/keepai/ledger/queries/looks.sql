@@ -223,7 +223,7 @@ select e.id, e.topic, e.created_at, w.id as workflow_id, w.name as workflow from
 join workflow w on w.id = t.workflow_id
 join event e on e.workflow_id = t.workflow_id and e.seq = (select min(p.seq) from event p
   where p.workflow_id = t.workflow_id and p.topic = t.name and p.status = 'pending')
-where t.subscriber is not null order by e.created_at limit 1;
+where t.subscriber is not null order by e.created_at, e.id limit 1;
 
 -- name: look_last_began
 -- When each handler last began, as far as the newest runs tell.

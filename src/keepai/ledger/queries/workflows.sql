@@ -231,7 +231,7 @@ limit 1;
 
 -- name: put_back_known
 -- Whether it is known since then that a thing was not sent: looked up, or said by a person.
-select 1 from mutation where workflow_id = :workflow_id and mutation_key = :mutation_key and seq > :seq
+select 1 as known from mutation where workflow_id = :workflow_id and mutation_key = :mutation_key and seq > :seq
   and status = 'failed' limit 1;
 
 -- name: host_end
