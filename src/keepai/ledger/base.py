@@ -53,6 +53,10 @@ class OpenReader(Reader, Protocol):
     path: Path
     refused: str | None  # why no host starts with it, although it can be read
 
+    def bytes(self) -> int:
+        """How much room it takes where it lies."""
+        ...
+
     def change(self) -> int:
         """A number that changes whenever somebody commits."""
         ...

@@ -20,6 +20,7 @@ from .moving import Moved, MoveSource, MoveTarget, Progress, Told
 
 if TYPE_CHECKING:
     from .postgres.deliveries import PostgresDeliveries
+    from .postgres.server_facts import ServerFact
 
 
 def is_address(path: str | Path) -> bool:
@@ -118,6 +119,14 @@ def _has_come(path: str | Path, refused: LedgerMoved) -> bool:
     return gone
 
 
+def examine(address: str, clock: Clock) -> list[ServerFact]:
+    """What `keep doctor` says of the database at an address."""
+    _need_psycopg()
+    from .postgres import server_facts
+
+    return server_facts.examine(address, clock)
+
+
 def open_deliveries(address: str, inbox: str, most: int, clock: Clock) -> PostgresDeliveries:
     """What was sent to a connector, in the database of a ledger; it connects when it is first used."""
     _need_psycopg()
@@ -141,18 +150,28 @@ def copy(path: Path, target: Path) -> None:
     backups.copy(path, target)
 
 
-def backup(path: Path, target: Path) -> list[Check]:
+def backup(path: str | Path, target: Path) -> list[Check]:
     """Put a verified copy at `target`, where nothing may be yet; gives what was checked."""
+    if is_address(path):
+        raise Refused(
+            "`keep db backup` copies a file, and this ledger is in PostgreSQL. Its own tools back it up beside hosts: "
+            "pg_dump for one moment, or pg_basebackup with an archive of the log, from which you can go back to any "
+            "moment. Either way, what was sent after the moment that you restore is not on record then, and would be "
+            "sent again: stop every host before, and read docs/operating/postgres.md.")
     from .sqlite import backups
 
-    return backups.backup(path, target)
+    return backups.backup(Path(path), target)
 
 
-def vacuum(path: Path) -> tuple[int, int]:
+def vacuum(path: str | Path) -> tuple[int, int]:
     """Write a ledger that no host has anew without its gaps; gives its bytes before and after."""
+    if is_address(path):
+        raise Refused(
+            "`keep db vacuum` rewrites a file, and this ledger is in PostgreSQL, whose autovacuum lets room be used "
+            "again by itself. To give it back to the disk: stop the hosts, then say `vacuum full` to the database.")
     from .sqlite import backups
 
-    return backups.vacuum(path)
+    return backups.vacuum(Path(path))
 
 
 def library() -> str:

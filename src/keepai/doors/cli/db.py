@@ -13,6 +13,7 @@ from ...config import Settings
 from ...engine.retention import before_ms, measure
 from ...ledger.checks import check as checked
 from ...ledger.opening import backup as backed_up
+from ...ledger.opening import is_address
 from ...ledger.opening import move as moved
 from ...ledger.opening import vacuum as vacuumed
 from ...model.clock import Clock, SystemClock
@@ -52,6 +53,15 @@ def check(session: CommandSession, as_json: bool) -> None:
     sys.exit(0 if sound else 1)
 
 
+def _present(session: CommandSession) -> str | Path:
+    """Where the ledger is; a file is looked into first."""
+    path = session.settings().path
+    if not is_address(path):
+        with session.look():
+            pass
+    return path
+
+
 @db.command()
 @click.argument("file", type=click.Path(dir_okay=False))
 @with_json
@@ -62,8 +72,7 @@ def backup(session: CommandSession, file: str, as_json: bool) -> None:
     A host may run meanwhile. The copy is checked like `keep db check` does before it gets its name; it overwrites
     nothing. A restored backup does not know what happened since: look at the outside systems before you let it run.
     """
-    with session.look() as look:
-        path = look.path
+    path = _present(session)
     found = backed_up(path, Path(file))
     taken = Path(file).stat().st_size
     if as_json:
@@ -81,8 +90,7 @@ def vacuum(session: CommandSession, as_json: bool) -> None:
     `keep db prune` leaves unused space. No host may run meanwhile, and the disk needs as much free space as the
     ledger takes.
     """
-    with session.look() as look:
-        path = look.path
+    path = _present(session)
     before, after = vacuumed(path)
     if as_json:
         echo_json({"path": str(path), "bytes_before": before, "bytes": after})

@@ -12,7 +12,8 @@ import click
 from ...config import Settings
 from ...connectors.redacted import redacted, redactor_of
 from ...ledger.checks import check
-from ...ledger.opening import library
+from ...ledger.opening import examine, is_address, library
+from ...model.clock import SystemClock
 from ...model.errors import ConfigError, KeepError, LedgerUnusable, NotFound
 from ...reading.look import Look, open_look
 from ...reading.wording import count, size
@@ -46,8 +47,9 @@ CHECKED_MAX = 64 << 20  #: a larger ledger is left to `keep db check`
 def doctor(session: CommandSession, as_json: bool) -> None:
     """See what is missing or wrong here, and what to do about it. Exit code 1 if something fails.
 
-    It looks at Python, SQLite, the sandbox, keep.toml, the secrets, each connector, the ledger, the channels, the host,
-    the disk, the clock and the connections that it takes. It changes nothing and sends nothing.
+    It looks at Python, SQLite, the sandbox, keep.toml, the secrets, each connector, the ledger and where it lies (a
+    disk, or a PostgreSQL server), the channels, the host, the clock and the connections that it takes. It changes
+    nothing and sends nothing.
     """
     found = asyncio.run(_examined(session))
     if as_json:
@@ -76,7 +78,7 @@ async def _examined(session: CommandSession) -> list[HealthLine]:
     found += secrets_found(settings)
     redactor = redactor_of(settings.connectors)
     found += [await check_connector(redacted(each, redactor)) for each in settings.connectors]
-    return [*found, *_ledger(settings), check_disk(settings.path), connections_found(settings)]
+    return [*found, *_server(settings), *_ledger(settings), *_disk(settings), connections_found(settings)]
 
 
 # -- this machine ----------------------------------------------------------------------------------
@@ -161,6 +163,19 @@ def _secret_found(state: Mapping[str, Any]) -> HealthLine:
 # -- the ledger ------------------------------------------------------------------------------------
 
 
+def _server(settings: Settings) -> list[HealthLine]:
+    """Whether the server that keeps the ledger is fit for that, if one does."""
+    if not is_address(settings.path):
+        return []
+    found = examine(str(settings.path), SystemClock())
+    return [HealthLine(each.name, each.state, plain(each.said), plain(each.do)) for each in found]
+
+
+def _disk(settings: Settings) -> list[HealthLine]:
+    """How much room there is for a file; that of a server is not seen from here."""
+    return [] if is_address(settings.path) else [check_disk(settings.path)]
+
+
 def _ledger(settings: Settings) -> list[HealthLine]:
     try:
         with open_look(settings.path, settings.policy) as look:
@@ -175,7 +190,7 @@ def _content(look: Look) -> Iterator[HealthLine]:
     if look.read.refused:
         yield HealthLine("ledger", FAIL, plain(look.read.refused))
         return
-    bytes_ = look.path.stat().st_size
+    bytes_ = look.read.bytes()
     workflows = count(len(look.read.all("workflow_all")), "workflow")
     said = f"{look.path}: {workflows}, {size(bytes_)}"
     if bytes_ > CHECKED_MAX:

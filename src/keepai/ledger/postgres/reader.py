@@ -54,6 +54,12 @@ class PostgresReader(PostgresStatements):
         except psycopg.Error as error:
             raise unusable(error, self._url) from None
 
+    def bytes(self) -> int:
+        """How much room the tables and indexes take."""
+        row = self.one("ledger_bytes")
+        assert row is not None
+        return int(row["bytes"])
+
     def change(self) -> int:
         """A number that changes whenever somebody commits."""
         row = self.one("ledger_change")

@@ -49,6 +49,10 @@ class SqliteReader(Statements):
         except apsw.Error as error:
             raise unusable(error, self.path) from None
 
+    def bytes(self) -> int:
+        """How much room the file takes."""
+        return self.path.stat().st_size
+
     def change(self) -> int:
         """A number that changes whenever somebody commits."""
         return self._pragma("data_version")

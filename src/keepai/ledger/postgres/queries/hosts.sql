@@ -31,3 +31,8 @@ delete from heartbeat where epoch = :epoch;
 -- name: ledger_change
 -- A number that changes with every commit of anything in this server: a hash of which transactions have ended.
 select hashtextextended(pg_current_snapshot()::text, 0) as change;
+
+-- name: ledger_bytes
+-- How much room the tables take, with their indexes.
+select coalesce(sum(pg_total_relation_size(c.oid)), 0) as bytes from pg_class c
+where c.relnamespace = current_schema()::regnamespace and c.relkind = 'r';
