@@ -15,6 +15,7 @@ from keepai.model.clock import SystemClock
 from keepai.model.errors import Refused
 from keepai.testing import ManualClock
 from tests import postgres
+from tests.ledger import rows
 from tests.ledger.stores import PostgresStore
 
 
@@ -135,3 +136,20 @@ def test_what_only_a_file_needs_says_what_to_use_with_a_server(store: PostgresSt
         opening.vacuum(store.url)
     with closing(opening.open_reader(store.url)) as read:
         assert read.bytes() > 100_000
+
+
+async def test_a_user_needs_nothing_but_a_schema_of_its_own(store: PostgresStore) -> None:
+    store.server.run("create database bare")
+    try:
+        with store.server.connect(dbname="bare") as owner:
+            owner.execute("create schema keep authorization plain")
+            owner.execute("revoke create on database bare from plain, public")
+        url = plain(store).replace(store.database, "bare")
+        assert facts(url)["rights"].state == "ok"
+        ledger = opening.open_ledger(url, SystemClock())
+        await ledger.write(rows.deploy)
+        await ledger.close()
+        with closing(opening.open_reader(url)) as read:
+            assert len(read.all("workflow_all")) == 1
+    finally:
+        store.server.run("drop database bare with (force)")

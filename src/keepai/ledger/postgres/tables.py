@@ -44,7 +44,8 @@ def number(connection: Connection) -> int | None:
 def migrate(connection: Connection, name: str) -> None:
     """Apply what is missing and derive the triggers, in one transaction."""
     with connection.transaction():
-        connection.execute(f"create schema if not exists {SCHEMA}")
+        if not _first(connection, f"select to_regnamespace('{SCHEMA}') is not null"):  # only then is the right needed
+            connection.execute(f"create schema if not exists {SCHEMA}")
         have, want = number(connection) or 0, max(migrations())
         refuse_newer(have, name)
         if have:
