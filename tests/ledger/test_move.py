@@ -178,6 +178,25 @@ def test_a_place_that_has_a_ledger_is_left_alone(
     assert counts(target)["workflow_all"] == 1
 
 
+def test_a_ledger_that_went_is_not_overwritten_by_the_one_that_comes_back(file: Path, tmp_path: Path) -> None:
+    use(file, work)
+    move(file, tmp_path / "new.db")
+    use(tmp_path / "new.db")
+    with pytest.raises(Refused, match="There is a ledger at"):
+        move(tmp_path / "new.db", file)
+    assert is_usable(tmp_path / "new.db")
+
+
+def test_the_copy_of_another_ledger_is_not_overwritten(file: Path, database: PostgresStore, tmp_path: Path) -> None:
+    use(tmp_path / "other.db", work)
+    killed(tmp_path / "other.db", database.url, "after:move_departs")
+    use(file, work)
+    with pytest.raises(Refused, match="the copy of another one"):
+        move(file, database.url)
+    assert is_usable(file)
+    assert is_usable(database.url), "the other ledger has come"
+
+
 def test_a_ledger_that_a_host_has_is_not_moved(file: Path, database: PostgresStore) -> None:
     host = opening.open_ledger(file, SystemClock())
     try:

@@ -163,10 +163,10 @@ def move(
     left, came = source.read.one("moved_mark"), target.read.one("moved_mark") if target.holds() else None
     if left is not None:
         return _finished(source, target, left, came, dry_run)
-    if target.holds() and came is None:
+    if target.holds() and not _may_be_overwritten(source.read, target.read):
         raise Refused(
-            f"There is a ledger at {target.name} already, and a move overwrites nothing. Name an empty database, or a "
-            "new file."
+            f"There is a ledger at {target.name} already, or the copy of another one, and a move overwrites neither. "
+            "Name an empty database, or a new file."
         )
     _check_sound(source)
     if dry_run:
@@ -183,6 +183,15 @@ def move(
     target.arrive(mover)
     crash_points.reach("after:move_arrives")
     return Moved(source.name, target.name, "moved", tuple(was for _, was in copied.values()))
+
+
+def _may_be_overwritten(source: Reader, target: Reader) -> bool:
+    """Whether what is at the target is a copy that no host has opened, and all that it tells is in the source too."""
+    mark, here, there = target.one("moved_mark"), target.one("ledger_reached"), source.one("ledger_reached")
+    assert here is not None
+    assert there is not None
+    return (mark is not None and not mark["went"] and here["ledger"] == there["ledger"]
+            and (here["epoch"], here["entries"]) <= (there["epoch"], there["entries"]))
 
 
 def _finished(source: MoveSource, target: MoveTarget, left: Row, came: Row | None, dry_run: bool) -> Moved:
