@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -9,7 +10,9 @@ from urllib.parse import quote
 
 import pytest
 
+from keepai.doors.web import deep_checks
 from keepai.ledger import opening
+from keepai.ledger.checks import CHECKS
 from keepai.ledger.postgres.server_facts import CONNECTIONS_PER_HOST, ServerFact, told_of_backends
 from keepai.model.clock import SystemClock
 from keepai.model.errors import Refused
@@ -153,3 +156,9 @@ async def test_a_user_needs_nothing_but_a_schema_of_its_own(store: PostgresStore
             assert len(read.all("workflow_all")) == 1
     finally:
         store.server.run("drop database bare with (force)")
+
+
+def test_the_page_looks_closely_at_a_database_too(store: PostgresStore, capsys: pytest.CaptureFixture[str]) -> None:
+    deep_checks.main(store.url)
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(each["name"], each["state"]) for each in told] == [(f"ledger: {name}", "ok") for name in CHECKS]

@@ -51,6 +51,7 @@ class OpenReader(Reader, Protocol):
     """A look at a ledger that lasts until it is closed."""
 
     path: Path
+    name: str  # for people: the file, or the address without its password
     refused: str | None  # why no host starts with it, although it can be read
 
     def bytes(self) -> int:

@@ -27,8 +27,8 @@ class Look:
 
 
 @contextmanager
-def open_look(ledger: Path, policy: Policy, host: HostFacts | None = None) -> Iterator[Look]:
+def open_look(ledger: str | Path, policy: Policy, host: HostFacts | None = None) -> Iterator[Look]:
     """A read-only look at a ledger; it creates nothing. `host` is one in this process."""
     clock = SystemClock()
     with closing(open_reader(ledger)) as read:
-        yield Look(ledger, Views(read, policy, host), read, clock.now_ms(), clock.steady_ms)
+        yield Look(read.path, Views(read, policy, host), read, clock.now_ms(), clock.steady_ms)

@@ -192,7 +192,7 @@ def _content(look: Look) -> Iterator[HealthLine]:
         return
     bytes_ = look.read.bytes()
     workflows = count(len(look.read.all("workflow_all")), "workflow")
-    said = f"{look.path}: {workflows}, {size(bytes_)}"
+    said = f"{look.read.name if is_address(look.read.name) else look.path}: {workflows}, {size(bytes_)}"
     if bytes_ > CHECKED_MAX:
         yield HealthLine("ledger", OK, f"{said}; it is large and was not checked.", "`keep db check` checks it.")
         return

@@ -1,7 +1,8 @@
 """The thorough check that a person starts on Health: the sandbox, each connector, and every row of the ledger.
 
 The ledger is checked in a process of its own: it may take minutes, and neither the host nor its end must wait for it.
-`python -m keepai.doors.web.deep_checks LEDGER` is that process; it prints a line of JSON after each check.
+`python -m keepai.doors.web.deep_checks` is that process. It reads from stdin where the ledger is, for an address may
+have a password in it, and prints a line of JSON after each check.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -45,7 +45,7 @@ class DeepChecks:
         """Whether it is not finished yet."""
         return self._task is not None and not self._task.done()
 
-    def begin(self, keep: Keep, ledger: Path) -> None:
+    def begin(self, keep: Keep, ledger: str) -> None:
         """Start a check, unless one is running."""
         if self.is_running:
             return
@@ -54,7 +54,7 @@ class DeepChecks:
         self.done, self.steps = 0, 1 + len(keep.parts.connectors) + len(CHECKS)
         self._task = asyncio.ensure_future(self._run(keep, ledger))
 
-    async def _run(self, keep: Keep, ledger: Path) -> None:
+    async def _run(self, keep: Keep, ledger: str) -> None:
         async with aclosing(_look(keep, ledger)) as steps:
             async for doing, found in steps:
                 self.doing = doing
@@ -63,7 +63,7 @@ class DeepChecks:
         self.ended_at = keep.parts.clock.now_ms()
 
 
-async def _look(keep: Keep, ledger: Path) -> AsyncGenerator[tuple[str, list[HealthLine]], None]:
+async def _look(keep: Keep, ledger: str) -> AsyncGenerator[tuple[str, list[HealthLine]], None]:
     """What is looked at next, with nothing found yet; then the same with what was found."""
     yield "the sandbox", []
     yield "the sandbox", await check_sandbox()
@@ -76,15 +76,18 @@ async def _look(keep: Keep, ledger: Path) -> AsyncGenerator[tuple[str, list[Heal
             yield "the ledger", [found]
 
 
-async def _checked(ledger: Path) -> AsyncGenerator[HealthLine, None]:
+async def _checked(ledger: str) -> AsyncGenerator[HealthLine, None]:
     """The checks of `keep db check`, each as soon as it is done."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", __name__, str(ledger), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        limit=LINE_BYTES_MAX,
+        sys.executable, "-m", __name__, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE, limit=LINE_BYTES_MAX,
     )
+    assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
     try:
+        process.stdin.write(ledger.encode())
+        process.stdin.close()
         async for line in process.stdout:
             yield HealthLine(**json.loads(line))
         told = (await process.stderr.read()).decode("utf-8", "replace").strip()
@@ -99,7 +102,7 @@ async def _checked(ledger: Path) -> AsyncGenerator[HealthLine, None]:
 
 def main(ledger: str) -> None:
     """Check a ledger, and print a line after each check."""
-    with open_look(Path(ledger), Policy()) as look:
+    with open_look(ledger, Policy()) as look:
         for name, check in CHECKS.items():
             sound, said, _ = check(look.read)
             do = "" if sound else "Keep a copy of the file; `keep db check` lists everything."
@@ -107,4 +110,4 @@ def main(ledger: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.stdin.read())

@@ -122,6 +122,7 @@ class LookThreads:
 
     def __init__(self, settings: Settings, clock: Clock, host: HostFacts) -> None:
         self._settings, self._clock, self._host = settings, clock, host
+        self.ledger = str(settings.path)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="keep-page")
         self._own, self._opened = local(), ExitStack()
 

@@ -21,7 +21,7 @@ class PostgresReader(PostgresStatements):
     refused: str | None = None
 
     def __init__(self, url: str) -> None:
-        self._url, self.path = url, Path(shown(url))
+        self._url, self.name, self.path = url, shown(url), Path(shown(url))
         super().__init__(connect(url))
         try:
             self.connection.execute("set default_transaction_read_only = on")

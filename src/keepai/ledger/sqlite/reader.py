@@ -21,7 +21,7 @@ class SqliteReader(Statements):
     """Reads one file until `close`; whatever SQLite raises is a sentence that says what to do."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.name = path, str(path.resolve())
         mark = mark_beside(path.resolve())  # before the ledger, which is never behind it
         _check_file(path, refusal(path, mark, None))
         self._connection = open_reader(path)

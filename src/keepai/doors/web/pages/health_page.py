@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from ....ledger.opening import library, schema
+from ....ledger.opening import is_address, library, schema
 from ....model.clock import iso
 from ....reading.look import Look
 from ....reading.wording import count, size
@@ -39,8 +39,7 @@ async def _health(request: Request) -> Response:
 
 async def _examine(request: Request) -> Response:
     here = site(request)
-    path = await here.looks.read(lambda look: look.path)
-    _deep_checks(request).begin(here.keep, path)
+    _deep_checks(request).begin(here.keep, here.looks.ledger)
     return RedirectResponse("/health#examined", 303)
 
 
@@ -71,19 +70,26 @@ def _told(look: Look, stopped: str | None) -> dict[str, Any]:
 
 
 def _facts(look: Look) -> dict[str, Any]:
-    wal = Path(f"{look.path}-wal")
     return {
         "hosts": look.read.all("look_hosts", limit=HOSTS_SHOWN), "version": version("keepai"),
-        "oldest": look.read.one("look_oldest_pending"), "path_of_ledger": str(look.path.resolve()),
-        "bytes": size(look.path.stat().st_size), "wal": size(wal.stat().st_size) if wal.exists() else "none",
-        "schema": schema(), "sqlite": library(), "own_pid": os.getpid(),
-        "entries": look.views.version(), "disk": check_disk(look.path).said,
+        "oldest": look.read.one("look_oldest_pending"), "name_of_ledger": look.read.name,
+        "bytes": size(look.read.bytes()), "own_pid": os.getpid(), "entries": look.views.version(),
+        "file": None if is_address(look.read.name) else _facts_of_file(look),
+    }
+
+
+def _facts_of_file(look: Look) -> dict[str, Any]:
+    wal = Path(f"{look.path}-wal")
+    return {
+        "wal": size(wal.stat().st_size) if wal.exists() else "none", "schema": schema(), "sqlite": library(),
+        "disk": check_disk(look.path).said,
     }
 
 
 def _troubles(look: Look, stopped: str | None) -> list[HealthLine]:
     """What can be seen to be wrong without asking anybody."""
-    found = [each for each in (check_disk(look.path), check_clock(look), *check_channels(look)) if each.state != OK]
+    disk = [] if is_address(look.read.name) else [check_disk(look.path)]
+    found = [each for each in (*disk, check_clock(look), *check_channels(look)) if each.state != OK]
     if stopped:
         do = "Mend that, then end Keep and start it again: nothing that was recorded is lost."
         found.insert(0, HealthLine("ledger", FAIL, stopped, do))
