@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple
 
 from keepai.model.errors import Conflict
@@ -31,6 +32,7 @@ from tests.explore.machine import (
     Setting,
 )
 from tests.explore.rules import RULES, Look, canonical, look
+from tests.rules import broken
 
 Label = tuple[str, ...]
 
@@ -138,9 +140,9 @@ class Explorer:
         return index
 
     def _judge(self, index: int, seen: Look) -> None:
-        for rule, holds in RULES.items():
-            if wrong := holds(seen):
-                raise Broken(rule, wrong, self.graph.path(index), self.graph.names[index])
+        own = ((rule, wrong) for rule, holds in RULES.items() if (wrong := holds(seen)))
+        for rule, wrong in chain(broken(seen.rows), own):
+            raise Broken(rule, wrong, self.graph.path(index), self.graph.names[index])
         error = json.loads(seen.open["error"]) if seen.open and seen.open["error"] else {}
         if error.get("code") == "conflict":
             self.graph.overtaken.append(self.graph.path(index))

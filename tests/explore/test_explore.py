@@ -28,22 +28,22 @@ from keepai.runtime.base import Operation
 from tests.explore.explore import Broken, explore
 from tests.explore.machine import Setting
 
+#: What takes a minute is in suite.py.
 SETTINGS: dict[str, Setting] = {
-    "it can be asked": Setting(),
-    "a person approves each call": Setting(grant="ask", ends=False),
+    "it can be asked": Setting(throws=False),
+    "a person approves each call": Setting(grant="ask", versions=False, ends=False),
     "nobody can be asked, and acts overtake each other": Setting(
         can_reconcile=False, grant="ask", races=True, versions=False),
     "acts and steps overtake each other": Setting(races=True, versions=False),
-    "the grant changes and the workflow is paused": Setting(
-        grant="ask", grants=True, pauses=True, throws=False, versions=False, ends=False),
+    "the grant changes": Setting(grant="ask", grants=True, throws=False, versions=False, ends=False),
+    "the workflow is paused": Setting(grant="ask", pauses=True, throws=False, versions=False, ends=False),
     "it honours keys": Setting(honours_keys=True, versions=False),
-    "nothing is foreseen": Setting(foreseen=False),
     "nothing is foreseen, and acts and steps overtake each other": Setting(
         foreseen=False, races=True, versions=False),
 }
 
-#: Setting → the least number of states that it leads to, where that is many: more than a hundred thousand together.
-MANY = {"it can be asked": 50_000, "a person approves each call": 50_000}
+#: Setting → the least number of states that it leads to, where that is many.
+MANY = {"it can be asked": 30_000}
 
 
 @pytest.mark.parametrize("name", SETTINGS)

@@ -11,9 +11,11 @@ from keepai.ledger.base import Reader
 from keepai.ledger.invariants import check_invariants
 from keepai.ledger.sqlite.connection import Statements
 from keepai.model.ids import text_of
+from tests import rules
 from tests.crashes.invariants import broken
 from tests.prove.simulate.schedule import POLICY, World, is_checked
 from tests.prove.simulate.scripts import CALLS
+from tests.rules import Rows
 
 
 def judge(world: World) -> None:
@@ -29,6 +31,7 @@ def judge(world: World) -> None:
     _bounded(world)
     _told(world)
     _quiet(world, read)
+    _rules(world)
     world.problems += broken(world.memory.connection) if is_checked(world.seed) else map(str, check_invariants(read))
 
 
@@ -74,6 +77,13 @@ def _effects(world: World, read: Reader) -> None:
             world.problems.append(f"{text_of(id)} counts as applied, and nothing took place")
         if status == "failed" and key in keys and not _resent(connection, key):
             world.problems.append(f"{text_of(id)} counts as failed, and it took place")
+
+
+def _rules(world: World) -> None:
+    """What must hold of the rows of any ledger."""
+    [[granted]] = world.memory.connection.execute("select count(*) from action where act = 'grant'")
+    rows = Rows(world.memory.connection, () if granted else world.weather.asks)
+    world.problems += [f"{rule}: {what}" for rule, what in rules.broken(rows)]
 
 
 def _told(world: World) -> None:
