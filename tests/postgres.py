@@ -14,6 +14,7 @@ import atexit
 import contextlib
 import importlib.util
 import os
+import queue
 import shutil
 import signal
 import socket
@@ -249,3 +250,79 @@ def _cut(each: socket.socket) -> None:
     with contextlib.suppress(OSError):
         each.shutdown(socket.SHUT_RDWR)
     each.close()
+
+
+class TransactionPooler:
+    """A pooler that gives each transaction of a client whichever of two connections is free."""
+
+    def __init__(self, server: Postgres, database: str) -> None:
+        self._free: queue.LifoQueue[psycopg.Connection[Any]] = queue.LifoQueue()
+        for _ in range(2):
+            self._free.put(server.connect(dbname=database))
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self) -> TransactionPooler:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _cut(self._listening)
+        while not self._free.empty():
+            self._free.get().close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=self._serve, args=(self._listening.accept()[0],), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with contextlib.suppress(OSError, EOFError), client:
+            while _exactly(client, int.from_bytes(_exactly(client, 4)) - 4)[:2] != b"\0\3":
+                client.sendall(b"N")  # neither TLS nor GSSAPI
+            told = {"server_version": "16.0", "client_encoding": "UTF8", "standard_conforming_strings": "on"}
+            client.sendall(_message(b"R", bytes(4)) + b"".join(
+                _message(b"S", f"{name}\0{value}\0".encode()) for name, value in told.items())
+                + _message(b"K", bytes(7) + b"\7") + _message(b"Z", b"I"))
+            while True:
+                self._transaction(client)
+
+    def _transaction(self, client: socket.socket) -> None:
+        asked = _read(client)
+        server = self._free.get()
+        with socket.socket(fileno=os.dup(server.fileno())) as backend:
+            backend.setblocking(True)
+            try:
+                while asked[:1] != b"X":
+                    backend.sendall(asked)
+                    ready = False
+                    while asked[:1] in b"QS" and not ready:
+                        answer = _read(backend)
+                        client.sendall(answer)
+                        ready = answer[:1] == b"Z"
+                        if ready and answer[-1:] == b"I":
+                            return
+                    asked = _read(client)
+            finally:
+                self._free.put(server)
+        raise EOFError
+
+
+def _message(kind: bytes, body: bytes) -> bytes:
+    return kind + (len(body) + 4).to_bytes(4) + body
+
+
+def _read(each: socket.socket) -> bytes:
+    """One message of the protocol."""
+    head = _exactly(each, 5)
+    return head + _exactly(each, int.from_bytes(head[1:]) - 4)
+
+
+def _exactly(each: socket.socket, number: int) -> bytes:
+    found = b""
+    while len(found) < number:
+        part = each.recv(number - len(found))
+        if not part:
+            raise EOFError
+        found += part
+    return found

@@ -162,3 +162,9 @@ def test_the_page_looks_closely_at_a_database_too(store: PostgresStore, capsys: 
     deep_checks.main(store.url)
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(each["name"], each["state"]) for each in told] == [(f"ledger: {name}", "ok") for name in CHECKS]
+
+
+def test_a_pooler_that_gives_each_transaction_another_connection_is_found(store: PostgresStore) -> None:
+    with postgres.TransactionPooler(store.server, store.database) as pooler:
+        found = facts(store.url.replace(f":{store.server.port}/", f":{pooler.port}/"))
+    assert (found["pooler"].state, "session pooling" in found["pooler"].do) == ("fail", True)

@@ -38,17 +38,20 @@ class ServerFact(Record):
 
 
 def examine(url: str, clock: Clock) -> list[ServerFact]:
-    """Everything that can be seen from here, the first thing that is in the way last."""
+    """Everything that can be seen from here, as far as it goes."""
     try:
         connection = connect(url)  # refuses a server that a host refuses too
     except KeepError as error:
         return [ServerFact("PostgreSQL", "fail", error.message)]
+    found: list[ServerFact] = []
     try:
-        return [fact for check in _CHECKS for fact in check(connection, url, clock)]
+        for check in _CHECKS:
+            found += check(connection, url, clock)
     except psycopg.Error as error:
-        return [ServerFact("PostgreSQL", "fail", unusable(error, url).message)]
+        found.append(ServerFact("PostgreSQL", "fail", unusable(error, url).message))
     finally:
         connection.close()
+    return found
 
 
 def _one(connection: Connection, text: str, *values: Any) -> tuple[Any, ...]:
