@@ -104,7 +104,7 @@ def vacuum(session: CommandSession, as_json: bool) -> None:
 @with_json
 @with_session
 def move(session: CommandSession, to: str, dry_run: bool, as_json: bool) -> None:
-    """Move the ledger to another PLACE, whole: from a file to PostgreSQL, or back.
+    """Move the ledger whole to PLACE: a file, or PostgreSQL.
 
     No host may run at either place. Everything is copied, read again and compared, row by row and as it is shown; only
     then the old place is marked, so that no host begins there, and the new one becomes the ledger. If it is cut off at
