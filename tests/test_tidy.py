@@ -145,7 +145,7 @@ PINNED_ERROR_CODES = [
     "ledger_older", "ledger_stopped", "ledger_unusable", "limit_exceeded", "not_found", "outcome_unknown", "overtaken",
     "permission",
     "phase_violation", "precondition", "refused", "rejected", "rule_broken", "script", "script_invalid",
-    "script_threw", "transient",
+    "script_threw", "sender_not_dead", "transient",
 ]  # fmt: skip
 
 # Written so that this file does not match them.

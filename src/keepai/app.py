@@ -19,7 +19,6 @@ from .engine.deploy import Configured, Deployment, GrantRule, Grants
 from .engine.deploy import deploy as deploy_script
 from .engine.host import Host
 from .engine.host_parts import Parts
-from .engine.recovery import recover
 from .engine.repair import RepairHook
 from .engine.retention import Pruned
 from .engine.telling import Teller
@@ -48,11 +47,13 @@ class Keep:
     def __init__(
         self, path: str | Path = "keep.db", *, connectors: Iterable[Connector] = (), policy: Policy | None = None,
         clock: Clock | None = None, actor: str = "person", repair: RepairHook | None = None, accept_older: bool = False,
-        channels: Iterable[Channel] = (),
+        channels: Iterable[Channel] = (), works: bool = True,
     ) -> None:
+        """`works` is for a ledger that several hosts share: without it, this one runs no workflow, and others do what
+        people say here."""
         self._path, self._connectors = path if is_address(path) else Path(path), list(connectors)
         self._policy, self._clock, self._actor = policy or Policy(), clock or SystemClock(), actor
-        self._repair, self._accept_older = repair, accept_older
+        self._repair, self._accept_older, self._works = repair, accept_older, works
         self._channels = list(channels)
         self.page: str | None = None  # where people can look, if this host has a page
         self._surface = surface(self._connectors)
@@ -65,7 +66,7 @@ class Keep:
             for each in self._connectors:
                 if isinstance(each, Inbox):
                     each.keep_in(open_deliveries(str(self._path), each.name, each.most, self._clock))
-        ledger = open_ledger(self._path, self._clock, accept_older=self._accept_older)
+        ledger = open_ledger(self._path, self._clock, accept_older=self._accept_older, works=self._works)
         self._parts = Parts(
             ledger=ledger,
             runtime=JavaScriptRuntime(workers_max=self._policy.workers_max, speculate=self._policy.speculate),
@@ -81,7 +82,7 @@ class Keep:
             if ledger.accepted:
                 await self.commands.accept_older(self._actor)
             self._parts.put_back = {row["workflow_id"]: row for row in await ledger.all("put_back_all")}
-            await recover(self._parts)
+            await self._host.join()
         except BaseException:
             await self.close()
             raise
@@ -119,6 +120,8 @@ class Keep:
             self.parts, source, workflow_id=workflow_id, grants=grants, author=author, strand=strand,
             actor=self._actor, configured=configured,
         )
+        if self.parts.ledger.sharing is not None:
+            await self.host.join()  # a new workflow is nobody's yet
         self.host.wake()
         return done
 

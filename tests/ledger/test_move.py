@@ -25,6 +25,7 @@ from keepai.model import crash_points
 from keepai.model.clock import SystemClock
 from keepai.model.errors import KeepError, LedgerMoved, LedgerUnusable, Refused
 from keepai.model.policy import Policy
+from keepai.model.records import Mutation
 from keepai.reading.everything_shown import everything_shown
 from keepai.script.manifest import Handler, HandlerKind, Manifest
 from tests.ledger import rows
@@ -63,7 +64,7 @@ def deploy(tx: Tx, name: str) -> str:
     return workflows.deploy(tx, None, replace(rows.version(name), manifest=manifest.to_text()), (1, 0))
 
 
-def work(tx: Tx) -> None:
+def work(tx: Tx) -> Mutation:
     """A bit of everything: what ended, what waits, and a call on its way."""
     for name in ("first", "second"):
         workflow_id = deploy(tx, name)
@@ -72,13 +73,12 @@ def work(tx: Tx) -> None:
         mutation = rows.send(tx, done, "applied")
         done = mutations.apply(tx, done, mutation, '{"row":1}', '{"status":"applied"}', [])
         rows.runs.commit_consumer(tx, done, rows.ConsumerEnd())
-    rows.send(tx, rows.mutating(tx, workflow_id, "m2"), "under way")
+    return rows.send(tx, rows.mutating(tx, workflow_id, "m2"), "under way")
 
 
 def ended(tx: Tx) -> None:
     """The same, and the call has ended."""
-    work(tx)
-    tx.run("mutation_close_dead", epoch=1 << 40, now=tx.now)
+    tx.run("mutation_close", mutation_id=work(tx).id, now=tx.now)
 
 
 async def _begun(place: str | Path, verb: Any = None) -> None:

@@ -1,7 +1,8 @@
-"""Which host has a ledger in PostgreSQL, and what makes a host stop: nothing is assumed after an error."""
+"""Which hosts have a place on a ledger in PostgreSQL, and what costs them that: nothing is assumed after an error."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -13,18 +14,29 @@ from typing import Any
 
 import pytest
 
-from keepai.ledger.base import Tx
+from keepai.ledger.base import Share, Tx
+from keepai.ledger.postgres import lease
 from keepai.ledger.postgres.connection import shown
 from keepai.ledger.postgres.store import PostgresLedger
-from keepai.model.errors import Conflict, LedgerStopped, LedgerUnusable
-from tests import postgres
+from keepai.ledger.rows import mutation_record
+from keepai.ledger.transitions import mutations, runs, workflows
+from keepai.ledger.transitions.mutations import Doubt, LateEvidence
+from keepai.ledger.transitions.runs import Stop
+from keepai.model.errors import Conflict, LedgerStopped, LedgerUnusable, Refused
+from keepai.model.states import MutationStatus, Reason, Status, WorkflowStatus
 from tests.ledger import rows
 from tests.ledger.stores import PostgresStore, Raw
 
 CHILD = """
-import sys
+import asyncio, sys
 from keepai.ledger.postgres.store import PostgresLedger
+from tests.ledger.test_postgres_host import in_flight
 ledger = PostgresLedger(sys.argv[1])
+async def work():
+    if sys.argv[2] == "True":
+        await ledger.write(in_flight)
+        await ledger.share(())
+asyncio.run(work())
 print(ledger.host, flush=True)
 sys.stdin.read()
 """
@@ -44,15 +56,16 @@ async def ledger(store: PostgresStore) -> AsyncIterator[PostgresLedger]:
     await opened.close()
 
 
-def silent(tables: Raw, seconds: int = 20) -> None:
+def silent(tables: Raw, ledger: PostgresLedger, seconds: int = 20) -> None:
     """Nobody has heard the host for so long."""
-    tables.execute("update heartbeat set beat_at = beat_at - ?", (seconds * 1000,))
+    tables.execute("update heartbeat set beat_at = beat_at - ? where epoch = ?", (seconds * 1000, ledger.epoch))
 
 
-def child(store: PostgresStore) -> subprocess.Popen[str]:
+def child(store: PostgresStore, *, in_flight: bool = False) -> subprocess.Popen[str]:
     """A host in a process of its own."""
     process = subprocess.Popen(
-        [sys.executable, "-c", CHILD, store.url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        [sys.executable, "-c", CHILD, store.url, str(in_flight)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        text=True)
     assert process.stdout is not None
     assert process.stdout.readline().startswith("hst_")
     return process
@@ -70,94 +83,230 @@ def in_flight(tx: Tx, name: str = "demo") -> None:
     rows.send(tx, rows.mutating(tx, workflow_id, "m1"))
 
 
-async def test_a_second_host_is_refused_with_the_first_ones_name(ledger: PostgresLedger, store: PostgresStore) -> None:
-    with pytest.raises(LedgerUnusable, match=f"in use by host {ledger.host} .process {os.getpid()} on") as refused:
-        PostgresLedger(store.url)
-    assert postgres.PASSWORD not in refused.value.message
-    await ledger.write(rows.deploy)
+async def shares(ledger: PostgresLedger, *spare: str) -> Share:
+    return await ledger.share(spare)
 
 
-async def test_a_host_that_let_go_in_order_keeps_nobody_out(store: PostgresStore) -> None:
-    first = PostgresLedger(store.url)
-    await first.close()
+async def running(ledger: PostgresLedger) -> set[str]:
+    """The workflows that a host runs."""
+    return {row["workflow_id"] for row in await ledger.all("owner_of", epoch=ledger.epoch)}
+
+
+async def test_hosts_have_about_as_many_workflows_each(ledger: PostgresLedger, store: PostgresStore) -> None:
+    for name in "abcde":
+        await ledger.write(rows.deploy, name)
+    assert len((await shares(ledger)).claimed) == 5
     second = PostgresLedger(store.url)
-    assert second.epoch == first.epoch + 1
+    assert (await shares(second)).claimed == frozenset()
+    own = sorted(await running(ledger))
+    assert (await shares(ledger)).given == frozenset(), "it hands over only what rests"
+    assert (await shares(ledger, *own[1:])).given == frozenset(own[1:3])
+    assert (await shares(second)).claimed == frozenset(own[1:3])
+    third = PostgresLedger(store.url)
+    await shares(ledger, *own[3:])
+    assert len((await shares(third)).claimed) == 1
     await second.close()
+    assert len((await shares(third)).claimed | (await shares(ledger)).claimed) == 2
+    await third.close()
+    assert len(await running(ledger) | (await shares(ledger)).claimed) == 5
 
 
-async def test_a_silent_host_is_replaced_and_whatever_it_still_writes_is_refused(
+async def test_who_only_looks_and_acts_runs_no_workflow(ledger: PostgresLedger, store: PostgresStore) -> None:
+    visitor = PostgresLedger(store.url, works=False)
+    await visitor.write(rows.deploy)
+    assert (await shares(visitor)).claimed == frozenset()
+    assert len((await shares(ledger)).claimed) == 1
+    await visitor.close()
+
+
+async def test_the_host_that_runs_a_workflow_learns_of_what_others_change_in_it(
     ledger: PostgresLedger, store: PostgresStore,
 ) -> None:
-    with store.raw() as tables:
-        silent(tables)
+    workflow_id = await ledger.write(rows.deploy)
+    await shares(ledger)
+    assert (await shares(ledger)).touched == frozenset()
+    visitor = PostgresLedger(store.url, works=False)
+    await visitor.write(workflows.move, workflow_id, WorkflowStatus.PAUSED, "pause", "ann")
+    await ledger.stirred()  # at once: it is told
+    assert (await shares(ledger)).touched == {workflow_id}
+    assert (await shares(ledger)).touched == frozenset()
+    await visitor.close()
+
+
+async def test_a_silent_host_loses_its_place_and_whatever_it_still_writes_is_refused(
+    ledger: PostgresLedger, store: PostgresStore,
+) -> None:
+    workflow_id = await ledger.write(rows.deploy)
+    await shares(ledger)
     second = PostgresLedger(store.url)
-    with pytest.raises(LedgerStopped, match=f"Another host .{second.host}"):
-        await ledger.write(rows.deploy)
+    with store.raw() as tables:
+        silent(tables, ledger)
+    assert (await shares(second)).claimed == {workflow_id}
+    with pytest.raises(LedgerStopped, match="has not heard this host for too long"):
+        await ledger.write(rows.deploy, "other")
     with pytest.raises(LedgerStopped):
         ledger.check()
-    await second.write(rows.deploy)
     assert len(await second.all("workflow_all")) == 1
+    before, epoch = ledger.host, ledger.epoch
+    await ledger.rejoin(())
+    assert (ledger.host != before, ledger.epoch > second.epoch, ledger.was(epoch)) == (True, True, True)
+    await ledger.write(rows.deploy, "other")
     await second.close()
 
 
-async def test_a_silent_host_with_a_call_on_its_way_is_not_taken_for_dead(
+async def test_a_host_that_comes_back_from_a_long_silence_does_not_get_its_place_back(
     ledger: PostgresLedger, store: PostgresStore,
 ) -> None:
-    await ledger.write(in_flight)
+    await ledger.write(rows.deploy)
     with store.raw() as tables:
-        silent(tables)
-        with pytest.raises(LedgerUnusable, match="is not known to be dead: a call of it"):
-            PostgresLedger(store.url)
-    await ledger.write(rows.deploy, "still at work")
+        silent(tables, ledger)
+        ledger._place._heard -= 4_000  # it is time to say that it lives
+        while ledger.lost() is None:  # noqa: ASYNC110 -- a thread of the store knows it first
+            await asyncio.sleep(0.01)
+        assert list(tables.execute("select lost_at from heartbeat")) == [(None,)], "nobody else had to see it"
 
 
-async def test_a_killed_host_is_replaced_at_once_on_its_machine_though_a_call_was_on_its_way(
-    store: PostgresStore,
-) -> None:
-    before = PostgresLedger(store.url)
-    await before.write(in_flight)
-    await before.close()
-    with child(store) as process:
-        with pytest.raises(LedgerUnusable, match="in use by"):
-            PostgresLedger(store.url)
+async def test_a_call_of_a_silent_host_is_not_taken_for_ended(ledger: PostgresLedger, store: PostgresStore) -> None:
+    await ledger.write(in_flight)
+    await shares(ledger)
+    second = PostgresLedger(store.url)
+    with store.raw() as tables:
+        silent(tables, ledger)
+    await shares(second)
+    [call] = await second.all("mutation_of_epoch", epoch=ledger.epoch)
+    assert await second.one("host_over", epoch=ledger.epoch) is None
+    await second.write(mutations.close_dead)
+    assert await second.all("mutation_of_epoch", epoch=ledger.epoch) == [call]
+    await second.close()
+
+
+async def test_a_killed_host_is_known_to_be_dead_at_once_on_its_machine(store: PostgresStore) -> None:
+    second = PostgresLedger(store.url)
+    with child(store, in_flight=True) as process:
+        await shares(second)
+        [(epoch,)] = [(row["epoch"],) for row in await second.all("heartbeat_all") if row["epoch"] != second.epoch]
+        assert await running(second) == set()
         process.send_signal(signal.SIGKILL)
-    after = PostgresLedger(store.url)
-    assert after.epoch == before.epoch + 2
-    await after.close()
+    assert len((await shares(second)).claimed) == 1
+    assert await second.one("host_over", epoch=epoch) is not None
+    assert await second.all("mutation_of_epoch", epoch=epoch) == [], "its call has ended with it"
+    await second.close()
 
 
 async def test_a_host_whose_lock_its_child_still_holds_is_not_dead(store: PostgresStore) -> None:
     first = PostgresLedger(store.url)
     await first.write(in_flight)
+    await shares(first)
     assert first.lock_fd is not None
     sleeper = sleeping_with(first.lock_fd)
     await first.close(keep_lock=True)
     os.close(first.lock_fd)
+    second = PostgresLedger(store.url)
     with store.raw() as tables:
-        silent(tables)
-        with pytest.raises(LedgerUnusable, match="may be on its way"):
-            PostgresLedger(store.url)
+        silent(tables, first)
+    assert len((await shares(second)).claimed) == 1
+    assert await second.one("host_over", epoch=first.epoch) is None
     sleeper.kill()
     sleeper.wait(10)
-    second = PostgresLedger(store.url)
+    await shares(second)
+    assert await second.one("host_over", epoch=first.epoch) is not None
     await second.close()
 
 
+async def test_a_person_may_say_that_a_silent_host_is_dead_and_not_of_one_that_lives(
+    ledger: PostgresLedger, store: PostgresStore,
+) -> None:
+    await ledger.write(in_flight)
+    await shares(ledger)
+    second = PostgresLedger(store.url)
+    first = await second.one("host_get", epoch=ledger.epoch)
+    assert first is not None
+    with pytest.raises(Refused, match="is not dead: it was heard"):
+        await second.write(lease.bury, first, "ann")
+    with store.raw() as tables:
+        silent(tables, ledger)
+    await second.write(lease.bury, first, "ann")
+    assert await second.all("mutation_of_epoch", epoch=ledger.epoch) == []
+    share = await shares(second)
+    assert len(share.claimed) == 1
+    with pytest.raises(Refused, match="has ended already"):
+        await second.write(lease.bury, first, "ann")
+    with pytest.raises(LedgerStopped):
+        await ledger.write(rows.deploy, "other")
+    await second.close()
+
+
+async def test_what_a_host_knows_of_its_call_reaches_the_one_that_runs_the_workflow_now(
+    ledger: PostgresLedger, store: PostgresStore,
+) -> None:
+    await ledger.write(in_flight)
+    await shares(ledger)
+    [call] = await ledger.all("mutation_of_epoch", epoch=ledger.epoch)
+    second = PostgresLedger(store.url)
+    with store.raw() as tables:
+        silent(tables, ledger)
+    await shares(second)
+    await second.write(taken_over, call["id"])
+    await ledger.rejoin((call["id"],))
+    it_happened = LateEvidence("1", True, "{}", '{"status":"applied"}')
+    assert await ledger.write(mutations.close, call["id"], it_happened) is False
+    assert [row["closed_at"] for row in await second.all("mutation_in_question")] == []
+    share = await shares(second)
+    assert share.touched == {call["workflow_id"]}
+    row = await second.one("mutation_by_id", mutation_id=call["id"])
+    assert row is not None
+    assert (row["status"], row["closed_at"] is not None) == ("applied", True)
+    assert (await shares(second)).touched == frozenset(), "it is told once"
+    await second.close()
+
+
+def taken_over(tx: Tx, mutation_id: str) -> None:
+    """Do what a host does with a call of another that may be on its way."""
+    row = tx.one("mutation_by_id", mutation_id=mutation_id)
+    assert row is not None
+    mutation = mutation_record(row)
+    run = runs.adopt(tx, runs.get(tx, mutation.run_id))
+    waits = Stop(Status.PAUSED, Reason.RECONCILIATION, '{"code":"outcome_unknown","message":"lost"}')
+    mutations.doubt(tx, run, mutation, Doubt(MutationStatus.NEEDS_RECONCILE, waits), [])
+
+
+async def test_of_the_calls_of_a_lost_place_only_those_under_way_stay_open(
+    ledger: PostgresLedger, store: PostgresStore,
+) -> None:
+    await ledger.write(in_flight, "one")
+    await ledger.write(in_flight, "two")
+    calls, epoch = await ledger.all("mutation_of_epoch", epoch=ledger.epoch), ledger.epoch
+    ended(store)
+    await fails(ledger)
+    await ledger.rejoin((calls[0]["id"],))
+    assert await ledger.all("mutation_of_epoch", epoch=epoch) == calls[:1]
+    assert await ledger.one("host_over", epoch=epoch) is None
+    ended(store)
+    await fails(ledger)
+    await ledger.rejoin(())
+    assert await ledger.all("mutation_of_epoch", epoch=epoch) == []
+    assert await ledger.one("host_over", epoch=epoch) is not None
+
+
+async def fails(ledger: PostgresLedger) -> None:
+    with pytest.raises(LedgerStopped):
+        await ledger.write(rows.deploy, "never")
+
+
 @pytest.mark.parametrize("act", ["write", "all", "look"])
-async def test_a_connection_that_the_server_ends_stops_the_host(store: PostgresStore, act: str) -> None:
+async def test_a_connection_that_the_server_ends_costs_the_host_its_place(store: PostgresStore, act: str) -> None:
     ledger = PostgresLedger(store.url)
     await ledger.write(rows.deploy)
     assert await ledger.look(len_of_all) == 1  # the connection that looks is open
     assert ended(store)[0][0] >= 2
-    with pytest.raises(LedgerStopped, match="Until then nothing starts and nothing is sent"):
+    with pytest.raises(LedgerStopped, match="writes nothing and sends nothing until it has another place"):
         await {"write": partial(ledger.write, rows.deploy, "other"), "all": partial(ledger.all, "workflow_all"),
                "look": partial(ledger.look, len_of_all)}[act]()
-    with pytest.raises(LedgerStopped):
-        await ledger.write(rows.deploy, "third")
+    await fails(ledger)
+    assert ledger.stopped() is None
+    await ledger.rejoin(())
+    assert [row["name"] for row in await ledger.all("workflow_all")] == ["demo"]
     await ledger.close()
-    again = PostgresLedger(store.url)
-    assert [row["name"] for row in await again.all("workflow_all")] == ["demo"]
-    await again.close()
 
 
 def len_of_all(read: Any) -> int:
@@ -168,17 +317,6 @@ def ended(store: PostgresStore) -> list[Any]:
     """The server ends every connection of Keep."""
     return store.server.run(
         "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = 'keep'")
-
-
-async def test_something_else_that_writes_to_the_account_stops_the_host(
-    ledger: PostgresLedger, store: PostgresStore,
-) -> None:
-    await ledger.write(rows.deploy)
-    with store.raw() as tables:
-        tables.execute("insert into account (seq, at, told, chain) select seq + 1, at, told, chain from account "
-                       "order by seq desc limit 1")
-    with pytest.raises(LedgerStopped, match="Something else has written to the account"):
-        await ledger.write(rows.deploy, "other")
 
 
 @pytest.mark.parametrize(("setting", "said"), [

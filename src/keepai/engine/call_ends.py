@@ -1,4 +1,5 @@
-"""When this process learned that calls had ended: from then on the time runs after which "not found" is a proof."""
+"""Which calls of this process are under way, and when it learned that others had ended: from then on the time runs
+after which "not found" is a proof."""
 
 from __future__ import annotations
 
@@ -11,14 +12,20 @@ from ..model.records import Mutation
 class CallEnds:
     """Readings of the steady clock by mutation, of calls whose end this process saw.
 
-    A call that an earlier process closed had ended before this one started, for this one has its lock. How long before,
-    no clock tells that a restart of the machine does not set back: so its time runs from the start of this process."""
+    When a call of another process ended, no clock of this one tells: its time runs from the moment at which this one
+    first knew that it had."""
 
     started_ms: int
     seen_ms: dict[str, int] = field(default_factory=dict)
+    under_way: set[str] = field(default_factory=set)  # mutations; a call that was given up may go on for long
+
+    def begin(self, mutation_id: str) -> None:
+        """A call is made."""
+        self.under_way.add(mutation_id)
 
     def seen(self, mutation_id: str, steady_ms: int) -> None:
         """A call has ended."""
+        self.under_way.discard(mutation_id)
         self.seen_ms.setdefault(mutation_id, steady_ms)
 
     def forget(self, mutation_id: str) -> None:
@@ -29,5 +36,5 @@ class CallEnds:
         """Milliseconds until "not found" is a proof; None while the call may still be under way."""
         if mutation.closed_at is None:
             return None
-        ended = self.seen_ms.get(mutation.id, self.started_ms)
+        ended = self.seen_ms.setdefault(mutation.id, steady_ms)
         return max(0, ended + int(settle_s * 1000) - steady_ms)

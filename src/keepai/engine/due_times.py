@@ -29,6 +29,14 @@ class Agenda:
         """A workflow was looked at: it is not due before `at_ms`."""
         self._at[workflow_id] = at_ms
 
+    def resting(self) -> set[str]:
+        """The workflows that were looked at and in which nothing has changed since."""
+        return set() if self._all_touched else self._at.keys() - self._touched
+
+    def forget(self, workflow_id: str) -> None:
+        """Another host runs this workflow."""
+        self._at.pop(workflow_id, None)
+
     async def to_look(self, everything: Callable[[], Awaitable[list[str]]], now_ms: int) -> list[str]:
         """The workflows that may be due now. `everything` is asked for only if all must be looked at."""
         went_back, self._seen_ms = now_ms < self._seen_ms, now_ms

@@ -18,6 +18,7 @@ from ..model.errors import (
     NeedsAttention,
     NoLookUp,
     NotGranted,
+    SenderNotDead,
     Transient,
     in_words,
 )
@@ -85,6 +86,8 @@ def _evidence(error: KeepError) -> object:
         return sound(error.capability)
     if isinstance(error, NeedsAttention):
         return error.differs
+    if isinstance(error, SenderNotDead):
+        return error.sender
     cause = error.__cause__
     if not isinstance(error, HostFault) or cause is None:
         return None

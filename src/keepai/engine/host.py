@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from logging import getLogger
 
+from ..ledger.base import Sharing
 from ..ledger.transitions import runs, workflows
 from ..ledger.transitions.events import Publication
 from ..ledger.transitions.runs import Follows
-from ..model.errors import Conflict, LedgerStopped, Refused
+from ..model.errors import Conflict, LedgerStopped, LedgerUnusable, Refused
 from ..model.records import Mutation, Run
 from ..model.states import Status
 from . import approval, reconcile, repair, retention, runner
@@ -33,12 +36,17 @@ from .next_step import (
     look,
     next_step,
 )
+from .recovery import recover
 from .relaunch import carry, in_flight, last_mutation
 from .run_context import Follow
 from .telling import Teller
 
+_log = getLogger(__name__)
+
 #: How often a host that serves looks whether it still has its ledger.
 WATCH_S = 0.5
+#: How long a host that could not take another place waits before it tries again.
+_REJOIN_S = 1.0
 #: How long runs and calls that are cut off have to end.
 _CUT_S = 0.5
 _FAULT_WAIT_MS = 60_000
@@ -62,17 +70,87 @@ class Host:
         self._waiting = 0  # lanes without a place
         self._turns: Counter[str] = Counter()  # runs of each lane since it has its place
         self._closing, self._end_by = False, 0.0  # by when it has ended, on the loop's clock
+        self._own: set[str] = set()  # of a shared ledger: the workflows that this host runs
+        self._sharing_now = asyncio.Lock()
+        self._handing_over: frozenset[str] = frozenset()  # it may run these no longer in a moment
+        self.drains = asyncio.Event()  # set when a person wants this host to end
+
+    async def join(self) -> None:
+        """Take over what is there to be run, and what other hosts left in the midst of it."""
+        if self._parts.ledger.sharing is None:
+            await recover(self._parts)
+        else:
+            await self._share(self._parts.ledger.sharing)
+
+    async def _share(self, sharing: Sharing) -> None:
+        """See which workflows this host runs, and what others did in them. It hands over only what rests."""
+        async with self._sharing_now:
+            await self._share_alone(sharing)
+
+    async def _share_alone(self, sharing: Sharing) -> None:
+        self._handing_over = frozenset(self._own & self._agenda.resting() - self._lanes.keys())
+        share = await sharing.share(self._handing_over)
+        self._own = (self._own | share.claimed) - share.given
+        self._handing_over = frozenset()
+        if share.claimed:
+            await recover(self._parts, share.claimed)
+        if share.touched:
+            await reconcile.withdraw(self._parts, share.touched)
+        for workflow_id in share.claimed | share.touched:
+            self._agenda.touch(workflow_id)
+        for workflow_id in share.given:
+            self._agenda.forget(workflow_id)
+        if share.drains:
+            self.drains.set()
+        self._woken.set()
+
+    async def _keep_sharing(self, sharing: Sharing) -> None:
+        with suppress(LedgerStopped):  # this host has lost its place
+            while True:
+                await sharing.stirred()
+                await self._share(sharing)
+
+    async def _rejoin(self, sharing: Sharing) -> None:
+        """This host has lost its place. What was under way is cut off; then it takes another place, and begins anew."""
+        _log.warning("%s It takes another place.", sharing.lost())
+        for lane in self._lanes.values():
+            lane.cancel()
+        if self._lanes:
+            _, stuck = await asyncio.wait(self._lanes.values(), timeout=_CUT_S)
+            self._parts.calls.update(stuck)
+        self._own, self._agenda = set(), Agenda()
+        while not self._closing and self._parts.ledger.stopped() is None:
+            try:
+                await sharing.rejoin(self._parts.call_ends.under_way)
+                await self._share(sharing)
+            except (LedgerUnusable, LedgerStopped) as error:
+                _log.warning("%s", error.message)
+                await self._pause(_REJOIN_S)
+                continue
+            _log.warning("It is host %s now, and runs %d workflows.", self._parts.ledger.host, len(self._own))
+            return
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, unless the host is told to end."""
+        self._woken.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self._closing:
+                    await self._woken.wait()
+                    self._woken.clear()
 
     async def run_until_idle(self) -> None:
         """Run all that is due now and what it causes; never waits for time or people.
 
         Raises `LedgerStopped` if the ledger cannot be written any more."""
         self._parts.ledger.check()
+        if self._parts.ledger.sharing is not None:
+            await self._share(self._parts.ledger.sharing)
         while due := [w for w in await self._workflow_ids() if await self._is_due(w)]:
             for workflow_id in due:
                 self._start(workflow_id)
             await self._lanes_done()
-            if self._parts.ledger.stopped() or self._closing:
+            if self._closing or self._has_no_ledger():
                 break
         await self._lanes_done()
         await self._parts.ledger.barrier()
@@ -83,7 +161,18 @@ class Host:
 
         Beside it, content that is old enough is thrown away, people are told what waits for them, and the ledger is
         looked after: a host that has lost it stops."""
-        beside = (retention.tend(self._parts), self._teller.tend(), self._watch_ledger())
+        sharing = self._parts.ledger.sharing
+        while True:
+            await self._serve_beside(sharing)
+            if self._closing or sharing is None:
+                return
+            await self._rejoin(sharing)
+
+    async def _serve_beside(self, sharing: Sharing | None) -> None:
+        """Until the host is told to end, or has lost its place."""
+        beside = [retention.tend(self._parts), self._teller.tend(), self._watch_ledger()]
+        if sharing is not None:
+            beside.append(self._keep_sharing(sharing))
         tending = [asyncio.ensure_future(each) for each in beside]
         try:
             await self._serve()
@@ -96,7 +185,7 @@ class Host:
                 each.result()
 
     async def _serve(self) -> None:
-        while not self._closing:
+        while not self._closing and not self._has_lost_its_place():
             self._woken.clear()
             clock = self._parts.clock.now_ms()
             stopped = self._parts.ledger.stopped() is not None
@@ -111,12 +200,20 @@ class Host:
 
     async def _watch_ledger(self) -> None:
         """Notice within a second if the ledger was removed or replaced, or if another host has opened it."""
-        while self._parts.ledger.stopped() is None:
+        while not self._has_no_ledger():
             await asyncio.sleep(WATCH_S)
             try:
                 self._parts.ledger.check()
             except LedgerStopped:
                 self._woken.set()
+
+    def _has_lost_its_place(self) -> bool:
+        sharing = self._parts.ledger.sharing
+        return sharing is not None and sharing.lost() is not None
+
+    def _has_no_ledger(self) -> bool:
+        """Whether nothing can be written now."""
+        return self._parts.ledger.stopped() is not None or self._has_lost_its_place()
 
     def wake(self, workflow_id: str | None = None) -> None:
         """Something changed in a workflow, or anywhere: look again."""
@@ -126,6 +223,8 @@ class Host:
     async def _look(self, clock: int) -> None:
         """Start every workflow that has something to do, and remember when the others can have."""
         for workflow_id in await self._agenda.to_look(self._workflow_ids, clock):
+            if not self._runs(workflow_id):
+                continue
             if workflow_id in self._lanes:
                 self._touched.add(workflow_id)  # it is looked at again when its lane ends
                 continue
@@ -157,7 +256,7 @@ class Host:
             question.cancel()
         if self._parts.calls:
             await asyncio.wait(self._parts.calls, timeout=max(_CUT_S, self._end_by - loop.time()))
-        if not self._lanes and self._parts.ledger.stopped() is None:
+        if not self._lanes and not self._has_no_ledger():
             for workflow_id in late:
                 await self._hand_over(workflow_id)
             await self._parts.ledger.write(workflows.end_host)
@@ -191,7 +290,7 @@ class Host:
     # -- lanes -------------------------------------------------------------------------------------
 
     def _start(self, workflow_id: str) -> None:
-        if workflow_id not in self._lanes:
+        if workflow_id not in self._lanes and self._runs(workflow_id):
             lane = asyncio.get_running_loop().create_task(self._lane(workflow_id), name=f"lane {workflow_id}")
             self._lanes[workflow_id] = lane
             lane.add_done_callback(lambda done: self._ended(workflow_id, done))
@@ -200,7 +299,7 @@ class Host:
         self._lanes.pop(workflow_id, None)
         self._turns.pop(workflow_id, None)
         error = RuntimeError("it was cut off") if lane.cancelled() else lane.exception()
-        if error is None or self._closing:
+        if error is None or self._closing or self._has_lost_its_place():
             if workflow_id in self._touched:
                 self._agenda.touch(workflow_id)
             self._touched.discard(workflow_id)
@@ -295,6 +394,8 @@ class Host:
         match step:
             case Start(new):
                 return await write(runs.begin, new)
+            case Continue(run) if run.epoch != parts.ledger.epoch:
+                return await write(runs.adopt, run)  # another host made it ready, as a person wanted
             case Continue(run) | SendApproved(run):
                 return run
             case CarryOn(run, how):
@@ -316,4 +417,10 @@ class Host:
     # -- looking -----------------------------------------------------------------------------------
 
     async def _workflow_ids(self) -> list[str]:
-        return [str(row["id"]) for row in await self._parts.ledger.all("workflow_all")]
+        """The workflows that this host runs."""
+        return [str(row["id"]) for row in await self._parts.ledger.all("workflow_all") if self._runs(str(row["id"]))]
+
+    def _runs(self, workflow_id: str) -> bool:
+        if self._parts.ledger.sharing is None:
+            return True
+        return workflow_id in self._own and workflow_id not in self._handing_over

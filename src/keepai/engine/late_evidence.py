@@ -7,15 +7,15 @@ outcome on record and never changes it; where it contradicts that outcome, a per
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 from ..connectors.base import Verdict
 from ..ledger.rows import run_record
 from ..ledger.transitions import mutations
 from ..ledger.transitions.mutations import LateEvidence
 from ..model.clock import iso
-from ..model.codec import encode, sound
-from ..model.errors import KeepError
+from ..model.codec import encode, sound, stored
+from ..model.errors import KeepError, LedgerStopped
 from ..model.records import Mutation
 from . import outside
 from .host_parts import Parts
@@ -28,11 +28,40 @@ def watch_call(parts: Parts, mutation: Mutation, pending: outside.Pending) -> No
     async def close() -> None:
         await asyncio.wait({pending})
         parts.call_ends.seen(mutation.id, parts.clock.steady_ms())
-        evidence = await _of_call(parts, mutation, pending)
-        if await parts.ledger.write(mutations.close, mutation.id, evidence, barrier=True):
-            parts.wake(mutation.workflow_id)
+        await _tell(parts, mutation, lambda: _of_call(parts, mutation, pending))
 
     _keep(parts.calls, close())
+
+
+def keep_answer(parts: Parts, mutation: Mutation, answer: outside.Answer) -> None:
+    """What a call said could not be recorded, because this host had lost its place: it is heard from its next one."""
+    if parts.ledger.sharing is None or not answer.closed:
+        return  # nothing is written any more; or it goes on, and is heard when it has ended
+
+    async def of_answer() -> LateEvidence:
+        error = answer.refused or answer.unknown
+        words = "the call returned " + answer.result if answer.result is not None else f"the call raised {error}"
+        said = encode({"at": iso(parts.clock.now_ms()), "ended_late": sound(words)})
+        if answer.result is not None:
+            return await _happened(parts, mutation, said, stored(answer.result))
+        return LateEvidence(said, happened=False if answer.refused is not None else None)
+
+    _keep(parts.calls, _tell(parts, mutation, of_answer))
+
+
+async def _tell(parts: Parts, mutation: Mutation, evidence: Callable[[], Awaitable[LateEvidence]]) -> None:
+    """Close a call with what it said; a host that has lost its place does so when it has another."""
+    sharing = parts.ledger.sharing
+    while True:
+        try:
+            if await parts.ledger.write(mutations.close, mutation.id, await evidence(), barrier=True):
+                parts.wake(mutation.workflow_id)
+            return
+        except LedgerStopped:
+            if sharing is None or parts.ledger.stopped() is not None:
+                raise
+        while sharing.lost() is not None:  # noqa: ASYNC110 -- a thread of the store knows it first
+            await asyncio.sleep(_AGAIN_S)
 
 
 def watch_question(parts: Parts, mutation: Mutation, pending: outside.Question, *, proves: bool) -> None:
@@ -64,6 +93,7 @@ def was_found(mutation: Mutation) -> bool:
 
 
 _FOUND = "found_unusable"
+_AGAIN_S = 0.2
 
 
 async def _of_call(parts: Parts, mutation: Mutation, ended: outside.Pending) -> LateEvidence:

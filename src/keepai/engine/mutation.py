@@ -110,7 +110,12 @@ async def complete(context: RunContext, mutation: Mutation, step: Step) -> str |
     known = None
     if mutation.workflow_id in parts.put_back:
         known = await restored_ledger.look_up(parts, context.run, spec, mutation)
-    return await _record(context, mutation, known or await _call(context, spec, mutation, step))
+    answer = known or await _call(context, spec, mutation, step)
+    try:
+        return await _record(context, mutation, answer)
+    except LedgerStopped:
+        late_evidence.keep_answer(parts, mutation, answer)
+        raise
 
 
 async def plain_intent(context: RunContext, operation: Operation, unit: Unit) -> Intent | None:
@@ -226,7 +231,8 @@ async def _call(context: RunContext, spec: OperationSpec, mutation: Mutation, st
     crash_points.reach("before:call")
     if time.monotonic() - started > seconds:  # the host was frozen between the record and the call
         return Answer(refused=Transient(f"{name} was not sent: the host stood still for too long before it could."))
-    parts.ledger.check()  # another host may have declared this one dead
+    parts.ledger.check()  # others may take this host for dead
+    parts.call_ends.begin(mutation.id)
     answer = await outside.mutate(
         spec, name, mutation.params, call, seconds, lambda pending: late_evidence.watch_call(parts, mutation, pending),
     )

@@ -8,6 +8,7 @@ cannot be found out becomes a question to a person.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from ..connectors.base import OperationSpec, Verdict
@@ -15,7 +16,7 @@ from ..ledger.rows import mutation_record, run_record
 from ..ledger.transitions import mutations
 from ..ledger.transitions.mutations import Doubt
 from ..model.codec import digest, encode
-from ..model.errors import Conflict, KeepError, NoLookUp, OutcomeUnknown, Transient
+from ..model.errors import Conflict, KeepError, NoLookUp, OutcomeUnknown, SenderNotDead, Transient
 from ..model.operations import Step
 from ..model.records import Mutation, Run
 from ..model.states import MutationStatus
@@ -27,19 +28,29 @@ from .trace import Trace
 _NO_CONNECTOR = "no connector is configured for the account that it was sent with"
 
 
-async def withdraw(parts: Parts) -> None:
-    """Look up what is in question only because a connector was missing, if that is there now."""
+async def withdraw(parts: Parts, workflow_ids: Collection[str] | None = None) -> None:
+    """Look up again what is in question only because a connector was missing that is there now, or because a host was
+    not known to be dead whose call has ended by now. In these workflows, or in all."""
     for row in await parts.ledger.all("mutation_in_question"):
         mutation = mutation_record(row)
-        lacked = mutation.error is not None and mutation.error.evidence is not None
-        spec = spec_of(parts, mutation) if lacked else None
-        if spec is not None and spec.can_reconcile:
+        back = _answered(mutation) if workflow_ids is None or mutation.workflow_id in workflow_ids else None
+        spec = spec_of(parts, mutation) if back else None
+        if back is not None and spec is not None and spec.can_reconcile:
             found = await parts.ledger.one("run_by_id", run_id=mutation.run_id)
             assert found is not None, f"{mutation.run_id} is never deleted"
-            run, name = run_record(found), f"{mutation.connector}.{mutation.operation}"
-            back = OutcomeUnknown(f"{name} is configured again, and is asked what became of “{mutation.preview}”.")
-            again = doubt(parts, run, mutation, back, closed=False)
+            run, told = run_record(found), OutcomeUnknown(f"{back}, and is asked what became of “{mutation.preview}”.")
+            again = doubt(parts, run, mutation, told, closed=False)
             await parts.ledger.write(mutations.still_doubt, run, mutation, again)
+
+
+def _answered(mutation: Mutation) -> str | None:
+    """What has changed since a person was asked, if only that kept the question open; its connector must be there."""
+    name, error = f"{mutation.connector}.{mutation.operation}", mutation.error
+    if error is None or error.evidence is None:
+        return None
+    if error.code != SenderNotDead.code:
+        return f"{name} is configured again"
+    return f"The call has ended: {name} can tell now" if mutation.closed_at is not None else None
 
 
 def doubt(parts: Parts, run: Run, mutation: Mutation, why: KeepError, *, closed: bool) -> Doubt:
@@ -117,6 +128,9 @@ async def _again(
     policy, now = parts.policy, parts.clock.now_ms()
     attempts = mutation.reconcile_attempts + 1
     begun = mutation.doubted_at or now
+    if mutation.closed_at is None and mutation.epoch != parts.ledger.epoch and now - begun >= policy.call_s * 1000:
+        await _ask_person(parts, run, mutation, "the host that sent it is not known to be dead", attempts, found)
+        return
     if attempts >= policy.reconciles_max or now - begun >= policy.reconcile_total_s * 1000:
         await _ask_person(parts, run, mutation, f"{why}; it was asked {attempts} times", attempts, found)
         return
@@ -146,8 +160,13 @@ async def _ask_person(
     parts: Parts, run: Run, mutation: Mutation, why: str, attempts: int = 0, found: str | None = None,
 ) -> None:
     told = f"Nobody can tell whether “{mutation.preview}” happened: {why.rstrip('.')}."
-    name, lacks = f"{mutation.connector}.{mutation.operation}", spec_of(parts, mutation) is None
-    unknown = NoLookUp(told, name) if lacks else OutcomeUnknown(told)
+    unknown = OutcomeUnknown(told)
+    if spec_of(parts, mutation) is None:
+        unknown = NoLookUp(told, f"{mutation.connector}.{mutation.operation}")
+    elif mutation.closed_at is None and mutation.epoch != parts.ledger.epoch:
+        unknown = SenderNotDead(
+            f"{told} Host {mutation.sender} was cut off while it sent this, and may still send it. If it is dead, say "
+            f"`keep host dead {mutation.sender}`; if it lives, wait until it is back.", mutation.sender)
     stop = failure.stop(unknown, run, Step.MUTATE, parts.policy, parts.clock.now_ms())
     attempts = attempts or mutation.reconcile_attempts + 1
     doubt = Doubt(MutationStatus.INDETERMINATE, stop, attempts=attempts, evidence=found)

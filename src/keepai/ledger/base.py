@@ -10,7 +10,7 @@ Verbs and questions are plain functions: they wait for nothing but the ledger, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,15 +122,69 @@ class Tx(Reader, Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Share:
+    """What changed in which workflows this host runs, since it asked last."""
+
+    claimed: frozenset[str] = frozenset()  # it runs these from now on
+    given: frozenset[str] = frozenset()  # others may run these from now on
+    touched: frozenset[str] = frozenset()  # it runs these, and another host has changed something in them
+    drains: bool = False  # a person wants this host to hand over its work and end
+
+
+class Sharing(Protocol):
+    """A ledger on which several hosts work, as one of them sees it: each workflow is run by one of them at a time.
+
+    A host can lose its place, by silence or with its connection. Then it writes nothing until it has `rejoin`ed as
+    another host."""
+
+    def lost(self) -> str | None:
+        """Why this host has lost its place, if it has."""
+        ...
+
+    async def share(self, spare: Collection[str]) -> Share:
+        """Take this host's part of the workflows, and give away of the `spare` ones what is more than that."""
+        ...
+
+    async def stirred(self) -> None:
+        """Wait until another host has done something, or it is time to `share` again."""
+        ...
+
+    async def rejoin(self, under_way: Collection[str]) -> None:
+        """Take a new place, or raise `LedgerUnusable`. Of the calls of the old one only these mutations' go on."""
+        ...
+
+    def was(self, epoch: int) -> bool:
+        """Whether an epoch is one that this process had before."""
+        ...
+
+
 class Ledger(Protocol):
     """A durable store."""
 
-    host: str
-    epoch: int
     ids: Ids  # makes every id that is to stand in it
-    lock_fd: int | None  # the host's lock: a child process that inherits it proves that a call goes on
     accepted: bool  # a person accepted it although it is older than it was, or another
     behind: Behind | None  # if it is older
+
+    @property
+    def host(self) -> str:
+        """Who this host is."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """Its number: every host that begins on a ledger has another."""
+        ...
+
+    @property
+    def lock_fd(self) -> int | None:
+        """Its lock: a child process that inherits it proves that a call goes on."""
+        ...
+
+    @property
+    def sharing(self) -> Sharing | None:
+        """None: this host runs every workflow."""
+        ...
 
     async def write(self, verb: Callable[..., T], *args: Any, barrier: bool = False, **kwargs: Any) -> T:
         """Run `verb(tx, …)` in one transaction."""

@@ -228,7 +228,7 @@ def _copy(
 
 
 #: What only one store has, and what only belongs to a ledger that is in use: it is not moved.
-NOT_MOVED = frozenset(("moved", "ledger", "heartbeat", "inbox", "delivery"))
+NOT_MOVED = frozenset(("moved", "ledger", "heartbeat", "owner", "nudge", "late_mark", "inbox", "delivery"))
 
 
 def _tables(place: LedgerPlace) -> dict[str, TableShape]:

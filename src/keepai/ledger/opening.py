@@ -28,22 +28,23 @@ def is_address(path: str | Path) -> bool:
     return str(path).startswith(("postgresql://", "postgres://"))
 
 
-def open_ledger(path: str | Path, clock: Clock, *, accept_older: bool = False) -> Ledger:
-    """A host's hold on a ledger, in a file or at an address; no second host gets one."""
+def open_ledger(path: str | Path, clock: Clock, *, accept_older: bool = False, works: bool = True) -> Ledger:
+    """A host's hold on a ledger. In a file no second host gets one; at an address there may be many, each with its part
+    of the workflows, or with none if it does not work."""
     try:
-        return _opened(path, clock, accept_older)
+        return _opened(path, clock, accept_older, works)
     except LedgerMoved as refused:
         if not _has_come(path, refused):
             raise
-        return _opened(path, clock, accept_older)
+        return _opened(path, clock, accept_older, works)
 
 
-def _opened(path: str | Path, clock: Clock, accept_older: bool) -> Ledger:
+def _opened(path: str | Path, clock: Clock, accept_older: bool, works: bool) -> Ledger:
     if is_address(path):
         _need_psycopg()
         from .postgres.store import PostgresLedger
 
-        return PostgresLedger(str(path), clock)
+        return PostgresLedger(str(path), clock, works=works)
     from .sqlite.store import SqliteLedger
 
     return SqliteLedger(path, clock, accept_older=accept_older)

@@ -229,6 +229,16 @@ class NoLookUp(OutcomeUnknown):
         self.capability = capability
 
 
+class SenderNotDead(OutcomeUnknown):
+    """It may have happened, and may still: the host that sent it was cut off, and is not known to be dead."""
+
+    code = "sender_not_dead"
+
+    def __init__(self, message: str, sender: str) -> None:
+        super().__init__(message)
+        self.sender = sender
+
+
 class HostFault(KeepError):
     """The host met something that it did not expect."""
 

@@ -1,9 +1,9 @@
-"""Which host has the ledger: one at a time, by a row in the database and a lock on its machine.
+"""Which hosts have a place on a ledger, and which of them runs which workflow (docs/internals/ownership.md).
 
-A host says every 3 s that it lives. One that has been silent for 15 s, by the database's clock, no longer keeps another
-from the ledger: whatever it still writes is refused. But silent is not dead: a call of it may be on its way. So if one
-is on record that is not known to have ended, another host comes in only when the first has certainly ended: on the same
-machine, when the lock is free that it and the processes of its connectors hold.
+A host says every 3 s that it lives. One that has been silent for 15 s, by the database's clock, has lost its place:
+whatever it still writes is refused, and others run its workflows. But silent is not dead: a call of it may be on its
+way. It is known to be dead only when it has ended in order, when the lock is free that it and the processes of its
+connectors hold on their machine, or when a person says so.
 """
 
 from __future__ import annotations
@@ -12,15 +12,23 @@ import fcntl
 import os
 import socket
 import tempfile
-from contextlib import suppress
+from collections.abc import Collection
+from math import ceil
 from pathlib import Path
 
 from ...model.clock import iso
-from ...model.errors import LedgerUnusable
-from ..base import Reader, Row
+from ...model.errors import LedgerUnusable, Refused
+from ..base import Reader, Row, Share, Tx
+from ..transitions import mutations, workflows
+from ..transitions.mutations import LateEvidence
 
-SILENT_MS_MAX = 15_000
+#: So long a silent host keeps its place.
+LEASE_MS = 15_000
 BEAT_S = 3.0
+#: So long before that, by its own clock, it sends nothing more and ends the calls that are under way.
+MARGIN_MS = 3_000
+#: How often a host looks which workflows nobody runs.
+SHARE_S = 5.0
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -49,49 +57,135 @@ def boot() -> str:
         return ""
 
 
-def refuse_if_taken(read: Reader, name: str) -> None:
-    """Refuse a ledger that another host has, or whose last calls may still be on their way."""
-    holder = read.one("heartbeat_of_host")
-    if holder is None or _is_dead(holder):
-        return
-    said = (
-        f"host {holder['id']} (process {holder['pid']} on {holder['machine']}, since {iso(holder['started_at'])})"
-    )
-    silent_s = holder["silent_ms"] // 1000
-    if holder["silent_ms"] < SILENT_MS_MAX:
-        raise LedgerUnusable(
-            f"The ledger {name} is in use by {said}, which was heard {silent_s} s ago. For now one host at a time "
-            "works on a ledger: stop that one first."
-        )
-    unclosed = read.one("mutation_unclosed", epoch=holder["epoch"] + 1)
-    if unclosed is not None:
-        raise LedgerUnusable(
-            f"The ledger {name} was left by {said}, which has been silent for {silent_s} s and is not known to be "
-            f"dead: a call of it ({unclosed['id']}) may be on its way. Start Keep on {holder['machine']}, where it "
-            "can be seen that the host has ended. If that machine is lost, docs/operating/postgres.md says what to do."
-        )
+def machine() -> str:
+    """The name of this machine, for people."""
+    return socket.gethostname()
 
 
-def _is_dead(holder: Row) -> bool:
+def share(tx: Tx, works: bool, spare: Collection[str], locks: list[Path]) -> Share:
+    """See which hosts are left, and have this one run its part of the workflows: with n hosts, an n-th of them.
+
+    Gives in `locks` the files that nobody needs once this is committed: those of hosts that are dead."""
+    hosts = [host for host in tx.all("heartbeat_all") if not _falls_out(tx, host, locks)]
+    touched = _hear_late_marks(tx)
+    drains = any(host["epoch"] == tx.epoch and host["drains"] for host in hosts)
+    takers = sum(1 for host in hosts if host["works"] and not host["drains"])
+    claimed, given = set(), set()
+    if works and not drains:
+        there = tx.row("owner_count", "a count is always there", epoch=tx.epoch)
+        more = ceil(there["workflows"] / takers) - there["own"]
+        for row in tx.all("owner_free", limit=more) if more > 0 else ():
+            tx.run("owner_take", workflow_id=row["workflow_id"], epoch=tx.epoch)
+            claimed.add(str(row["workflow_id"]))
+        for workflow_id in list(spare)[:-more] if more < 0 else ():
+            tx.run("owner_give", workflow_id=workflow_id, epoch=tx.epoch)
+            given.add(workflow_id)
+    touched |= {str(row["workflow_id"]) for row in tx.all("nudge_take", epoch=tx.epoch)} - claimed
+    if given:
+        tx.one("nudge_others")
+    return Share(frozenset(claimed), frozenset(given), frozenset(touched), drains)
+
+
+def _falls_out(tx: Tx, host: Row, locks: list[Path]) -> bool:
+    """Whether another host is dead, or silent for too long; if so, that is on record from now on."""
+    if host["epoch"] == tx.epoch:
+        return False
+    if _is_dead(host):
+        end(tx, host["epoch"])
+        locks.append(Path(host["lock"]))
+        return True
+    if host["lost_at"] is None and host["silent_ms"] >= LEASE_MS:
+        tx.run("heartbeat_lose", epoch=host["epoch"], now=tx.now)
+    return host["lost_at"] is not None or host["silent_ms"] >= LEASE_MS
+
+
+def end(tx: Tx, epoch: int) -> None:
+    """A host is dead: nothing of its calls can leave any more, and whoever runs their workflows has to know."""
+    for row in tx.all("mutation_of_epoch", epoch=epoch):
+        tx.run("nudge_insert", workflow_id=row["workflow_id"])
+    tx.run("heartbeat_end", epoch=epoch)
+    mutations.close_dead(tx)
+    tx.one("nudge_others")
+
+
+def leave(tx: Tx, epoch: int, under_way: Collection[str]) -> bool:
+    """This process had a place before, of this epoch. All its calls have ended but those under way: true if none is."""
+    goes_on = False
+    for row in tx.all("mutation_of_epoch", epoch=epoch):
+        if row["id"] in under_way:
+            goes_on = True
+        else:
+            tx.run("mutation_close", mutation_id=row["id"], now=tx.now)
+    if goes_on:
+        tx.run("heartbeat_lose", epoch=epoch, now=tx.now)
+    else:
+        end(tx, epoch)
+    return not goes_on
+
+
+def bury(tx: Tx, host: Row, actor: str) -> None:
+    """A person says that a silent host is dead, and will never send anything again."""
+    seen = next((each for each in tx.all("heartbeat_all") if each["epoch"] == host["epoch"]), None)
+    if seen is None:
+        raise Refused(f"Host {host['id']} has ended already.")
+    if seen["lost_at"] is None and seen["silent_ms"] < LEASE_MS:
+        raise Refused(
+            f"Host {host['id']} is not dead: it was heard {seen['silent_ms'] // 1000} s ago. To end it, say "
+            f"`keep host drain {host['id']}`, or end its process.")
+    workflows.note(tx, None, "host_dead", host["id"], actor, {"machine": host["machine"], "pid": host["pid"]})
+    end(tx, host["epoch"])
+
+
+def drain(tx: Tx, host: Row, actor: str) -> None:
+    """A person wants a host to hand over its work and end."""
+    if not tx.run("heartbeat_drain", epoch=host["epoch"]):
+        raise Refused(f"Host {host['id']} has ended already.")
+    workflows.note(tx, None, "host_drain", host["id"], actor, {"machine": host["machine"], "pid": host["pid"]})
+    tx.one("nudge_others")
+
+
+def refuse_if_in_use(read: Reader, name: str) -> None:
+    """Refuse a ledger that a host has, or from which a call may be on its way."""
+    for host in read.all("heartbeat_all"):
+        if _is_dead(host):
+            continue
+        said = f"host {host['id']} (process {host['pid']} on {host['machine']}, since {iso(host['started_at'])})"
+        silent_s = host["silent_ms"] // 1000
+        if host["silent_ms"] < LEASE_MS:
+            raise LedgerUnusable(
+                f"The ledger {name} is in use by {said}, which was heard {silent_s} s ago. Stop it first: `keep host "
+                f"drain {host['id']}`, or end its process.")
+        unclosed = read.one("mutation_of_epoch", epoch=host["epoch"])
+        if unclosed is not None:
+            raise LedgerUnusable(
+                f"The ledger {name} was left by {said}, which has been silent for {silent_s} s and is not known to be "
+                f"dead: a call of it ({unclosed['id']}) may be on its way. Start Keep on {host['machine']}, where one "
+                "can see that the host has ended; or, if that machine is off for good, say `keep host dead "
+                f"{host['id']}`.")
+
+
+def _hear_late_marks(tx: Tx) -> set[str]:
+    """What other hosts know of calls that they made in workflows that this one runs by now."""
+    heard = set()
+    for row in tx.all("late_mark_take", epoch=tx.epoch):
+        happened = None if row["happened"] is None else bool(row["happened"])
+        mutations.close(tx, row["mutation_id"], LateEvidence(row["said"], happened, row["result"], row["outcome"]))
+        heard.add(str(row["workflow_id"]))
+    return heard
+
+
+def _is_dead(host: Row) -> bool:
     """Whether it is certain that a host has ended: nobody holds its lock on this machine."""
-    if not holder["boot"] or holder["boot"] != boot():
+    if not host["boot"] or host["boot"] != boot():
         return False
     try:
-        fd = os.open(holder["lock"], os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(host["lock"], os.O_RDWR | os.O_CLOEXEC)
     except OSError:
         return False
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
-    else:
-        with suppress(OSError):
-            os.unlink(holder["lock"])
-        return True
     finally:
         os.close(fd)
-
-
-def machine() -> str:
-    """The name of this machine, for people."""
-    return socket.gethostname()
+    return True

@@ -15,7 +15,7 @@ from ...model.errors import LedgerUnusable
 from ..base import Reader, Row
 from ..moving import TableShape, Values
 from .connection import PostgresStatements, connect, shown, unusable
-from .lease import refuse_if_taken
+from .lease import refuse_if_in_use
 from .reader import PostgresReader
 from .tables import SCHEMA, migrate, number
 
@@ -93,7 +93,7 @@ class PostgresSource(_HeldDatabase):
         try:
             with self._told():
                 self._hold()
-                refuse_if_taken(self.read, self.name)
+                refuse_if_in_use(self.read, self.name)
         except BaseException:
             self.close()
             raise

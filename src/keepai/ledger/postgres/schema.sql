@@ -3,7 +3,7 @@
 -- Names, columns, checks and indexes are the same; a test compares them. What is different, and why:
 --   Numbers are bigint and keys of mutations bytea. Every text is compared byte by byte (collate "C"), as SQLite does:
 --   the order of a list must not depend on the locale of a server.
---   `heartbeat` takes the place of the lock on the file.
+--   `heartbeat`, `owner`, `nudge` and `late_mark` take the place of the lock on the file: several hosts work here.
 --   Three functions have the names that they have in SQLite, so that one text of a statement serves both.
 --
 -- Everything stands in a schema of its own, so that a database can be shared with other programs. The triggers are
@@ -52,14 +52,43 @@ create table workflow (
   updated_at bigint not null
 );
 
--- The host that has the ledger, and when it last said that it lives, by the clock of this database. `boot` is the machine's
--- present boot and `lock` a file there that the host and the processes of its connectors hold locked: whoever can lock it
--- there knows that all of them are dead.
+-- The hosts that have a place here: when each last said that it lives, by the clock of this database. One that was silent
+-- for too long has lost its place, and whatever it still writes is refused. Its row stays until it is known to be dead:
+-- `boot` is its machine's boot and `lock` a file there that the host and the processes of its connectors hold locked.
+-- Whoever can lock it there knows that all of them are dead. `works`: it runs workflows; `drains`: it shall end.
 create table heartbeat (
   epoch bigint not null primary key references host (epoch),
   beat_at bigint not null,
   boot text collate "C" not null,
-  lock text collate "C" not null
+  lock text collate "C" not null,
+  works bigint not null,
+  drains bigint not null default 0,
+  lost_at bigint
+);
+
+-- Which host runs a workflow, if it has a place; otherwise, which one did. No row: nobody does.
+create table owner (
+  workflow_id bigint not null primary key references workflow (id),
+  epoch bigint not null references host (epoch)
+);
+
+create index owner_epoch on owner (epoch);
+
+-- Workflows in which somebody has changed something that does not run them: whoever does has not seen it yet.
+create table nudge (
+  workflow_id bigint not null primary key references workflow (id)
+);
+
+-- What a host knows of the end of its own call, after another host has taken the workflow over: that one has not seen it
+-- yet (mutations.LateEvidence).
+create table late_mark (
+  mutation_id bigint not null primary key,
+  epoch bigint not null references host (epoch),
+  said text collate "C" not null,
+  happened bigint,
+  result text collate "C",
+  outcome text collate "C",
+  at bigint not null
 );
 
 create table put_back (

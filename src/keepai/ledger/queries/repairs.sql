@@ -30,4 +30,4 @@ where run_id = :run_id and status = 'waiting' returning id, note;
 
 -- name: repair_orphaned
 -- Tries whose host died while the hook had the evidence.
-select id from repair where status = 'asked';
+select id, workflow_id from repair where status = 'asked';

@@ -171,6 +171,11 @@ update mutation set closed_at = :now where id = :mutation_id and closed_at is nu
 -- What only a person can tell about so far.
 select * from mutation where status = 'indeterminate' order by workflow_id;
 
+-- name: mutation_closed_in_doubt
+-- Calls that have ended, and of which nobody knows what became.
+select id, workflow_id from mutation
+where closed_at is not null and (status = 'in_flight' or status = 'needs_reconcile' or status = 'indeterminate');
+
 -- name: mutation_unclosed
 -- A call of a dead host that is not known to have ended.
 select id from mutation

@@ -246,6 +246,14 @@ select * from host order by epoch desc limit 1;
 -- One host.
 select * from host where epoch = :epoch;
 
+-- name: host_over
+-- Whether an earlier host is known to be dead, or has ended.
+select epoch from host where epoch = :epoch;
+
+-- name: workflow_here
+-- Whether a host runs a workflow.
+select id as workflow_id from workflow where id = :workflow_id and :epoch > 0;
+
 -- name: handler_reschedule
 -- The wall clock was set back: no due time may lie further ahead than its own interval.
 update handler_state set next_run_at = :next_run_at, wake_at = :wake_at, recheck_at = :recheck_at, updated_at = :now

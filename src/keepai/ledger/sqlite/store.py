@@ -30,6 +30,8 @@ P = ParamSpec("P")
 class SqliteLedger:
     """The host's hold on one file."""
 
+    sharing = None
+
     def __init__(
         self, path: str | Path, clock: Clock | None = None, *, vfs: str | None = None, accept_older: bool = False,
     ) -> None:

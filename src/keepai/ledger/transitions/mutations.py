@@ -185,7 +185,16 @@ def confirm_absent(tx: Tx, run: Run, mutation: Mutation, why: Stop, resolution: 
 
 
 def close(tx: Tx, mutation_id: str, evidence: LateEvidence) -> bool:
-    """A call that was given up has ended after all: it is closed, and what it said is heard."""
+    """A call that was given up has ended after all: it is closed, and what it said is heard, by this host if it still
+    runs the workflow, or otherwise by the one that does."""
+    mutation = _get(tx, mutation_id)
+    if tx.one("workflow_here", workflow_id=mutation.workflow_id, epoch=tx.epoch) is None:
+        happened = None if evidence.happened is None else int(evidence.happened)
+        tx.run("late_mark_insert", mutation_id=mutation_id, epoch=tx.epoch, now=tx.now,
+               **{**vars(evidence), "happened": happened})
+        tx.run("nudge_insert", workflow_id=mutation.workflow_id)
+        tx.one("nudge_others")
+        return False
     tx.run("mutation_close", mutation_id=mutation_id, now=tx.now)
     return hear(tx, mutation_id, evidence)
 
@@ -213,7 +222,7 @@ def _keep_evidence(tx: Tx, mutation: Mutation, said: str, contradicts: bool) -> 
 
 
 def close_dead(tx: Tx) -> None:
-    """Earlier hosts are dead, for this one holds their lock: nothing of their calls can leave any more."""
+    """Nothing of the calls of hosts that are known to be dead can leave any more."""
     tx.run("mutation_close_dead", epoch=tx.epoch, now=tx.now)
 
 

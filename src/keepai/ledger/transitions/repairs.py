@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ...model.errors import Conflict
 from ...model.records import Run
 from ...model.states import RepairStatus
@@ -41,10 +43,10 @@ def deploy_repair(tx: Tx, repair_id: str, run: Run, version: Version, number: tu
     return workflows.deploy(tx, run.workflow_id, version, number, run.number)
 
 
-def decline_orphans(tx: Tx) -> None:
+def decline_orphans(tx: Tx, repair_ids: Iterable[str]) -> None:
     """Hosts that asked a repair hook and died will get no answer any more."""
-    for row in tx.all("repair_orphaned"):
-        _move(tx, row["id"], RepairStatus.ASKED, RepairStatus.DECLINED, "the host died while it was asked")
+    for repair_id in repair_ids:
+        _move(tx, repair_id, RepairStatus.ASKED, RepairStatus.DECLINED, "the host died while it was asked")
 
 
 def reject_repair(tx: Tx, workflow_id: str, repair_id: str, actor: str) -> None:

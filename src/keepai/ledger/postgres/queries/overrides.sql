@@ -28,3 +28,23 @@ and not exists (select 1 from item_run x cross join run r cross join run o
   where x.workflow_id = t.workflow_id and x.item_id = t.id and r.id = x.run_id
     and o.workflow_id = r.workflow_id and o.lineage = r.lineage
     and (o.status = 'active' or o.status = 'paused' or o.status = 'failed'));
+
+-- name: mutation_unclosed
+-- A call of a dead host that is not known to have ended. In SQLite every earlier host is dead.
+select m.id from mutation m
+where m.closed_at is null and not exists (select 1 from heartbeat b where b.epoch = m.epoch)
+  and (m.status = 'in_flight' or m.status = 'needs_reconcile' or m.status = 'indeterminate') limit 1;
+
+-- name: mutation_close_dead
+-- The calls of dead hosts have ended with them. In SQLite every earlier host is dead.
+update mutation set closed_at = :now
+where closed_at is null and not exists (select 1 from heartbeat b where b.epoch = mutation.epoch)
+  and (status = 'in_flight' or status = 'needs_reconcile' or status = 'indeterminate');
+
+-- name: host_over
+-- Whether a host is known to be dead, or has ended. In SQLite every earlier host is dead.
+select h.epoch from host h where h.epoch = :epoch and not exists (select 1 from heartbeat b where b.epoch = h.epoch);
+
+-- name: workflow_here
+-- Whether a host runs a workflow. In SQLite there is only one host.
+select workflow_id from owner where workflow_id = :workflow_id and epoch = :epoch;

@@ -1,0 +1,280 @@
+"""A host's place on a ledger in PostgreSQL, from when it is taken until it is lost or given up, and its connections.
+
+A place is lost with any of its connections, after a commit whose outcome is unknown, and when it was not heard for too
+long. It never comes back: what the server has of the last change is read from another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psycopg
+
+from ...model import crash_points
+from ...model.clock import Clock, Ids, SystemClock
+from ...model.errors import Conflict, LedgerStopped, LedgerUnusable
+from ...model.states import IllegalMove
+from .. import account, moving
+from ..base import Share
+from . import lease
+from .connection import PostgresStatements, PostgresTransaction, connect, one_moment, shown, unusable
+from .lease import MachineLock, machine
+from .tables import Connection, migrate
+
+T = TypeVar("T")
+
+
+class Place:
+    """One host. Its verbs and its questions are given by one thread each; a third says that it lives."""
+
+    def __init__(self, url: str, clock: Clock, ids: Ids, *, works: bool, stir: Callable[[], None]) -> None:
+        self._url, self._name, self._clock, self._stir, self._works = url, shown(url), clock, stir, works
+        self._steady = SystemClock()
+        self._ids = ids
+        self.lost: str | None = None  # the first reason is the one that counts
+        self._loop_moved: Callable[[], int | None] = lambda: None
+        self._reads: PostgresStatements | None = None
+        self._connection = connect(url)
+        try:
+            migrate(self._connection, self._name)
+            with self._connection.transaction():
+                self._begin(PostgresStatements(self._connection))
+        except psycopg.Error as error:
+            self._connection.close()
+            raise unusable(error, url) from None
+        except BaseException:
+            self._connection.close()
+            raise
+        self._tx = PostgresTransaction(self._connection, ids, self.host, self.epoch)
+        self._own: set[str] = set()  # the workflows that it runs, as the writing thread knows
+        self._woken, self._wake = os.pipe()
+        self._attending = threading.Thread(target=self._attend, name="keep-heartbeat", daemon=True)
+        self._attending.start()
+
+    def _begin(self, statements: PostgresStatements) -> None:
+        statements.one("ledger_hold")
+        moved = moving.refusal(self._name, statements.one("moved_mark"))
+        if moved is not None:
+            raise moved
+        newest, now = statements.one("id_newest"), self._clock.now_ms()
+        if newest and newest["id"]:
+            self._ids.go_on_from(newest["id"])
+        self.host = self._ids.new("hst")
+        self.lock = MachineLock(self.host)
+        try:
+            row = statements.one("host_insert", id=self.host, machine=machine(), pid=os.getpid(), now=now)
+            assert row is not None
+            self.epoch = int(row["epoch"])
+            self._heard = self._steady.steady_ms()
+            statements.one("heartbeat_begin", epoch=self.epoch, boot=self.lock.boot, lock=str(self.lock.path),
+                           works=int(self._works))
+        except BaseException:
+            self.lock.release(told=True)
+            raise
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    def transact(self, verb: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
+        """Run a verb in a transaction of its own; `LedgerStopped` if the place is lost, or by it."""
+        self.check()
+        name = verb.__name__
+        try:
+            before = self._open_transaction()
+            result = verb(self._tx, *args, **kwargs)
+            account.append(self._tx, self._tx.draft, before)
+            self._nudge()
+            _reach(f"before:{name}")
+        except (psycopg.IntegrityError, psycopg.DataError) as error:  # of what the verb wrote, not of the connection
+            self._roll_back()
+            raise _translated(error) from None
+        except (psycopg.Error, LedgerStopped) as error:
+            self._roll_back()
+            raise self.lose(error) from None
+        except BaseException:
+            self._roll_back()
+            raise
+        try:
+            self._connection.execute("commit")
+        except psycopg.Error as error:  # it may have been committed all the same
+            raise self.lose(error) from None
+        _reach(f"after:{name}")
+        return result
+
+    def _open_transaction(self) -> account.Head:
+        """Begin a transaction, unless this place is lost: nobody else writes until it ends."""
+        self._connection.execute("begin isolation level read committed read write")
+        self._tx.one("ledger_hold")
+        if self._tx.one("host_stands", epoch=self.epoch) is None:
+            raise LedgerStopped(
+                f"{self._name} has not heard this host for too long, or a person said that it is dead: others run its "
+                "workflows.")
+        head = account.head(self._tx)
+        self._tx.now = self._clock.now_ms()
+        self._tx.draft.moves.clear()
+        self._tx.entry = head.seq + 1
+        return head
+
+    def _nudge(self) -> None:
+        """Let other hosts know of what was changed in workflows that are not this one's."""
+        others = {workflow_id for workflow_id, _, _ in self._tx.draft.moves if workflow_id} - self._own
+        if others:
+            self._tx.many("nudge_insert", [{"workflow_id": each} for each in sorted(others)])
+            self._tx.one("nudge_others")
+
+    def _roll_back(self) -> None:
+        try:
+            self._connection.execute("rollback")
+        except psycopg.Error as error:
+            self.lose(error)
+
+    def share(self, spare: list[str]) -> Share:
+        """Take this host's part of the workflows."""
+        locks: list[Path] = []
+        done = self.transact(lease.share, (self._works, spare, locks), {})
+        self._own = (self._own | done.claimed) - done.given
+        for workflow_id in done.claimed:
+            self._tx.kept.pop(workflow_id, None)  # another host has counted there since
+        for lock in locks:
+            with suppress(OSError):
+                lock.unlink()
+        return done
+
+    def kept(self, workflow_id: str) -> int | None:
+        """How many bytes were kept for a workflow when this host last counted in it."""
+        return self._tx.kept.get(workflow_id)
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    def ask(self, asked: Callable[[PostgresStatements], T], *, of_one_moment: bool = False) -> T:
+        """The answer to a question."""
+        self.check()
+        try:
+            if self._reads is None:
+                connection = connect(self._url)
+                connection.execute("set default_transaction_read_only = on")
+                self._reads = PostgresStatements(connection)
+            if not of_one_moment:
+                return asked(self._reads)
+            with one_moment(self._reads.connection):
+                return asked(self._reads)
+        except (psycopg.OperationalError, psycopg.InterfaceError, LedgerUnusable) as error:
+            raise self.lose(error) from None
+
+    # -- whether it still has its place ------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise `LedgerStopped` if this place is lost, or soon may be."""
+        unheard = self._steady.steady_ms() - self._heard
+        if self.lost is None and unheard > lease.LEASE_MS - lease.MARGIN_MS:
+            self.lose(LedgerStopped(
+                f"{self._name} has not answered this host for {unheard // 1000} s, and lets others run its workflows."))
+        if self.lost is not None:
+            raise LedgerStopped(f"{self.lost} This host writes nothing and sends nothing until it has another place.")
+
+    def lose(self, error: psycopg.Error | LedgerUnusable | LedgerStopped) -> LedgerStopped:
+        """Write nothing any more; gives what to raise."""
+        if self.lost is None:
+            if isinstance(error, psycopg.Error):
+                error = unusable(error, self._url)
+            self.lost = error.message
+            self._stir()
+        return LedgerStopped(f"{self.lost} This host writes nothing and sends nothing until it has another place.")
+
+    def watch(self, loop_moved: Callable[[], int | None]) -> None:
+        """From now on it keeps its place only while the loop of its process moves: gives when it last did."""
+        self._loop_moved = loop_moved
+
+    def _attend(self) -> None:
+        """Say again and again that this host lives, and listen whether others have done something."""
+        connection: Connection | None = None
+        while self.lost is None:
+            try:
+                if connection is None:
+                    connection = connect(self._url)
+                    connection.execute("listen keep")
+                    statements = PostgresTransaction(connection, self._ids, self.host, self.epoch)
+                self._beat(statements)
+                if statements.one("nudge_waits", epoch=self.epoch) is not None:
+                    self._stir()
+                ready, _, _ = select.select([connection.fileno(), self._woken], [], [], lease.BEAT_S)
+                if self._woken in ready:
+                    break
+                if ready:
+                    self._stir()
+                    deque(connection.notifies(timeout=0), maxlen=0)
+            except (psycopg.Error, LedgerUnusable):
+                if connection is not None:
+                    connection.close()
+                connection = None
+                if select.select([self._woken], [], [], lease.BEAT_S / 3)[0]:
+                    break
+            with suppress(LedgerStopped):
+                self.check()
+        if connection is not None:
+            connection.close()
+
+    def _beat(self, statements: PostgresTransaction) -> None:
+        asked, moved = self._steady.steady_ms(), self._loop_moved()
+        if asked - self._heard < lease.BEAT_S * 1000 or (moved is not None and asked - moved > lease.LEASE_MS):
+            return
+        if not statements.run("heartbeat_beat", epoch=self.epoch, silent_ms=lease.LEASE_MS):
+            self.lose(LedgerStopped(f"{self._name} has not heard this host for too long: others run its workflows."))
+        self._heard = asked  # before it was asked: the database counts no less
+
+    # -- ending ------------------------------------------------------------------------------------
+
+    def end(self) -> bool:
+        """Give the place up, and with it every workflow; true if the ledger knows."""
+        if self.lost is not None:
+            return False
+        try:
+            with self._connection.transaction():
+                self._tx.run("owner_give_all", epoch=self.epoch)
+                ended = self._tx.run("heartbeat_end", epoch=self.epoch) > 0
+                self._tx.one("nudge_others")
+        except psycopg.Error:
+            return False
+        return ended
+
+    def close(self) -> None:
+        """Let go of the connections; nothing is said."""
+        os.write(self._wake, b"\0")
+        self._attending.join()
+        for fd in (self._woken, self._wake):
+            os.close(fd)
+        if self._reads is not None:
+            self._reads.connection.close()
+        self._connection.close()
+
+
+def _reach(point: str) -> None:
+    if crash_points.heard():
+        crash_points.reach(point)
+
+
+def _translated(error: psycopg.Error) -> Exception:
+    said = str(error).partition("\n")[0]
+    if isinstance(error, psycopg.errors.CheckViolation) and ("illegal" in said or "never" in said):
+        return IllegalMove(said)
+    return Conflict(f"Nothing was changed: the ledger refused it ({said}).")
+
+
+def loop_clock(loop: asyncio.AbstractEventLoop) -> Callable[[], int | None]:
+    """Have a loop note once a second that it moves; gives when it last did."""
+    steady = SystemClock()
+    moved: list[int] = [steady.steady_ms()]
+
+    def note() -> None:
+        moved[0] = steady.steady_ms()
+        loop.call_later(1.0, note)
+
+    loop.call_soon_threadsafe(note)
+    return lambda: None if loop.is_closed() else moved[0]
