@@ -277,6 +277,14 @@ class Keep:
         """Refuse the call that was shown."""
         await self.commands.reject(id, self._actor, shown)
 
+    async def host_dead(self, host: str) -> None:
+        """Say of a host that was cut off that it is dead, and will never send anything again."""
+        await self.commands.host_dead(host, self._actor)
+
+    async def host_drain(self, host: str) -> None:
+        """Have a host hand over its work, and end."""
+        await self.commands.host_drain(host, self._actor)
+
     async def prune(self, *, days: int | None = None, dry_run: bool = False) -> Pruned:
         """Throw away the content of work that ended longer ago than `days`, or than the policy says."""
         before = retention.before_ms(self._clock.now_ms(), days or self._policy.retention_days)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
-from ..ledger.base import Row
+from ..ledger.base import Row, Sharing
 from ..ledger.rows import approval_record, mutation_record, run_record
 from ..ledger.transitions import repairs, shown_acts, workflows
 from ..ledger.transitions.runs import Carry
@@ -52,6 +52,21 @@ class Commands:
     async def accept_older(self, actor: str) -> None:
         """A person says that the ledger, which is older than it was, or another, is the one to go on with."""
         await self._parts.ledger.write(workflows.accept_older, actor, self._parts.ledger.behind, barrier=True)
+
+    async def host_dead(self, host: str, actor: str) -> None:
+        """A person says of a host that was cut off that it is dead: nothing of its calls can leave any more."""
+        await self._sharing().end_host(host, actor, dead=True)
+        self._host.wake()
+
+    async def host_drain(self, host: str, actor: str) -> None:
+        """A person wants a host to hand over its work and end."""
+        await self._sharing().end_host(host, actor, dead=False)
+
+    def _sharing(self) -> Sharing:
+        sharing = self._parts.ledger.sharing
+        if sharing is None:
+            raise Refused("This ledger is a file, and has one host at a time: end its process, and start another.")
+        return sharing
 
     @_once
     async def pause(self, workflow: str, actor: str, shown: int | None = None) -> None:

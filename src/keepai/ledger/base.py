@@ -154,6 +154,10 @@ class Sharing(Protocol):
         """Take a new place, or raise `LedgerUnusable`. Of the calls of the old one only these mutations' go on."""
         ...
 
+    async def end_host(self, host: str, actor: str, *, dead: bool) -> None:
+        """A person says of another host that it is dead, or (not `dead`) that it shall hand over its work and end."""
+        ...
+
     def was(self, epoch: int) -> bool:
         """Whether an epoch is one that this process had before."""
         ...

@@ -13,6 +13,7 @@ from typing import Protocol
 from ..engine.host_parts import Parts
 from ..model.clock import iso
 from ..model.codec import Json
+from ..model.errors import SenderNotDead
 from ..model.records import Mutation
 from ..model.visible_text import visible
 
@@ -68,7 +69,10 @@ class DoubtfulMutation:
     def arrives_until(self) -> str | None:
         """Until when the request may still arrive: a time, or why there is none; None: it cannot any more."""
         if self.mutation.closed_at is None:
-            return NOT_ENDED
+            error, sender = self.mutation.error, self.mutation.sender
+            if error is None or error.code != SenderNotDead.code:
+                return NOT_ENDED
+            return f"host {sender} may still send it; if that host is dead for good, say `keep host dead {sender}`"
         if self.known is None:
             return HOST_KNOWS
         return None if self.known.settled or self.known.settles_at is None else iso(self.known.settles_at)

@@ -123,25 +123,31 @@ def leave(tx: Tx, epoch: int, under_way: Collection[str]) -> bool:
     return not goes_on
 
 
-def bury(tx: Tx, host: Row, actor: str) -> None:
+def bury(tx: Tx, host: str, actor: str) -> None:
     """A person says that a silent host is dead, and will never send anything again."""
-    seen = next((each for each in tx.all("heartbeat_all") if each["epoch"] == host["epoch"]), None)
-    if seen is None:
-        raise Refused(f"Host {host['id']} has ended already.")
-    if seen["lost_at"] is None and seen["silent_ms"] < LEASE_MS:
+    found = _present(tx, host)
+    if found["lost_at"] is None and found["silent_ms"] < LEASE_MS:
         raise Refused(
-            f"Host {host['id']} is not dead: it was heard {seen['silent_ms'] // 1000} s ago. To end it, say "
-            f"`keep host drain {host['id']}`, or end its process.")
-    workflows.note(tx, None, "host_dead", host["id"], actor, {"machine": host["machine"], "pid": host["pid"]})
-    end(tx, host["epoch"])
+            f"Host {host} is not dead: it was heard {found['silent_ms'] // 1000} s ago. To end it, say `keep host "
+            f"drain {host}`, or end its process.")
+    workflows.note(tx, None, "host_dead", host, actor, {"machine": found["machine"], "pid": found["pid"]})
+    end(tx, found["epoch"])
 
 
-def drain(tx: Tx, host: Row, actor: str) -> None:
+def drain(tx: Tx, host: str, actor: str) -> None:
     """A person wants a host to hand over its work and end."""
-    if not tx.run("heartbeat_drain", epoch=host["epoch"]):
-        raise Refused(f"Host {host['id']} has ended already.")
-    workflows.note(tx, None, "host_drain", host["id"], actor, {"machine": host["machine"], "pid": host["pid"]})
+    found = _present(tx, host)
+    workflows.note(tx, None, "host_drain", host, actor, {"machine": found["machine"], "pid": found["pid"]})
+    tx.run("heartbeat_drain", epoch=found["epoch"])
     tx.one("nudge_others")
+
+
+def _present(tx: Tx, host: str) -> Row:
+    """A host that has not ended."""
+    found = next((each for each in tx.all("heartbeat_all") if each["id"] == host), None)
+    if found is None:
+        raise Refused(f"No host {host} is here: it has ended, or there never was one. `keep hosts` lists them.")
+    return found
 
 
 def refuse_if_in_use(read: Reader, name: str) -> None:

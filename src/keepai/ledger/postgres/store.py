@@ -161,6 +161,10 @@ class PostgresLedger:
             with suppress(RuntimeError):  # it is closed, and nobody waits
                 self._loop.call_soon_threadsafe(self._stirring.set)
 
+    async def end_host(self, host: str, actor: str, *, dead: bool) -> None:
+        """A person says of another host that it is dead, or (not `dead`) that it shall hand over its work and end."""
+        await self.write(lease.bury if dead else lease.drain, host, actor)
+
     async def rejoin(self, under_way: Collection[str]) -> None:
         """Take another place. Of the calls that were made from earlier ones, only these mutations' still go on."""
         await self._in_order(lambda: self._rejoin(frozenset(under_way)))

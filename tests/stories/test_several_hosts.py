@@ -1,0 +1,227 @@
+"""Several hosts on one ledger: each workflow is run by one of them, and nothing happens twice when that one is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import closing
+from inspect import isawaitable
+from pathlib import Path
+
+import pytest
+
+from keepai import Keep
+from keepai.engine import host
+from keepai.ledger.checks import check
+from keepai.ledger.opening import open_reader
+from keepai.ledger.postgres import lease
+from tests.harness import POLL, Story, consumer, producer, take_first, workflow
+from tests.ledger.stores import PostgresStore
+
+
+def script(name: str, mutate: str) -> str:
+    """One workflow of several."""
+    return workflow(
+        name=name, producers={"poll": producer(POLL)},
+        consumers={"take": consumer(take_first(), mutate=mutate)},
+    )
+
+
+def appends(name: str) -> str:
+    """Writes what comes in into a sheet of its own."""
+    row = f'{{ spreadsheetId: "{name}", values: [prepared.data.messageId] }}'
+    return script(name, f"await ctx.sheets.appendRow({row});")
+
+
+@pytest.fixture
+def store() -> PostgresStore:
+    made = PostgresStore()
+    made.make()
+    return made
+
+
+@pytest.fixture
+async def story(store: PostgresStore, tmp_path: Path) -> AsyncIterator[Story]:
+    made = Story(tmp_path)
+    made.path = store.url  # type: ignore[assignment]
+    async with made:
+        yield made
+    with closing(open_reader(store.url)) as read:
+        assert [each.said for each in check(read) if not each.sound] == []
+
+
+@pytest.fixture
+async def second(story: Story) -> AsyncIterator[Keep]:
+    """Another host on the same ledger, before the same world."""
+    connectors = [*story.world.connectors(), story.feed]
+    async with Keep(story.path, connectors=connectors, policy=story.policy, clock=story.clock) as keep:
+        yield keep
+
+
+def silent(story: Story, store: PostgresStore) -> None:
+    """Nobody has heard the first host for longer than a lease."""
+    with store.raw() as tables:
+        epoch = story.keep.parts.ledger.epoch
+        tables.execute("update heartbeat set beat_at = beat_at - 20000 where epoch = ?", (epoch,))
+
+
+def rows(story: Story, sheet: str) -> list[str]:
+    return [row["values"][0] for row in story.world.rows.get(sheet, [])]
+
+
+async def test_two_hosts_run_a_part_of_the_workflows_each_and_all_is_done_once(story: Story, second: Keep) -> None:
+    names = ["a", "b", "c", "d"]
+    for name in names:
+        await story.deploy(appends(name))
+    story.feed.put("1")
+    await story.run()
+    await story.keep.run_until_idle()  # what rests is handed over
+    story.feed.put("2")
+    story.clock.advance(minutes=10)
+    await second.run_until_idle()
+    assert sorted(len(rows(story, name)) for name in names) == [1, 1, 2, 2]
+    await story.keep.run_until_idle()
+    assert [rows(story, name) for name in names] == [["1", "2"]] * 4
+    hosts = {run.host for wf in await second.workflows() for run in await second.runs(wf.id)}
+    assert hosts == {story.keep.parts.ledger.host, second.parts.ledger.host}
+
+
+async def test_a_host_that_joins_takes_nothing_from_one_that_is_at_work(story: Story, second: Keep) -> None:
+    await story.deploy(appends("a"))
+    story.feed.put("1")
+    await second.run_until_idle()
+    assert rows(story, "a") == []
+    await story.run()
+    assert rows(story, "a") == ["1"]
+
+
+async def test_the_work_of_a_host_that_ends_in_order_goes_on_elsewhere(story: Story, second: Keep) -> None:
+    await story.deploy(appends("a"))
+    story.feed.put("1")
+    await story.keep.close()
+    await second.run_until_idle()
+    assert rows(story, "a") == ["1"]
+    await story.open()
+
+
+@pytest.fixture
+async def at_work(story: Story, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """The first host serves, and notices at once what becomes of it."""
+    monkeypatch.setattr(lease, "BEAT_S", 0.05)
+    monkeypatch.setattr(host, "WATCH_S", 0.02)
+    serving = asyncio.ensure_future(story.keep.serve())
+    yield
+    story.world.release()
+    await story.keep.host.close(1)
+    await serving
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    """Wait for what other tasks and threads do."""
+    async with asyncio.timeout(30):
+        while not (await found if isawaitable(found := is_so()) else found):  # noqa: ASYNC110 -- threads among them
+            await asyncio.sleep(0.02)
+
+
+async def in_the_midst_of_a_call(story: Story, source: str, sent: Callable[[], object]) -> str:
+    """The first host, which serves, has sent something and waits for the answer."""
+    wf = await story.deploy(source)
+    story.feed.put("1")
+    await story.keep.run_now(wf)
+    await until(sent)
+    return wf
+
+
+@pytest.mark.usefixtures("at_work")
+async def test_a_call_of_a_host_that_was_cut_off_is_not_sent_again_while_it_may_still_happen(
+    story: Story, second: Keep, store: PostgresStore,
+) -> None:
+    story.world.on("sheets.appendRow").hang(stubborn=True, applied=True)
+    story.world.on_reconcile("sheets.appendRow").not_found(times=2)  # it shows late
+    wf = await in_the_midst_of_a_call(story, appends("a"), lambda: story.world.count("sheets.appendRow"))
+    sender = story.keep.parts.ledger.host
+    silent(story, store)
+    await second.run_until_idle()
+    for _ in range(4):
+        story.clock.advance(minutes=10)
+        await second.run_until_idle()
+    assert story.world.count("sheets.appendRow") == 1
+    [question] = await second.needs_you(wf)
+    assert f"keep host dead {sender}" in str(question.facts["may_arrive_until"])
+    [mutation] = await second.mutations(wf)
+    assert (mutation.status, mutation.closed_at) == ("indeterminate", None)
+    story.world.release()  # the host that sent it says so, from another place
+
+    async def is_applied() -> bool:
+        await second.run_until_idle()
+        return [each.status for each in await second.mutations(wf)] == ["applied"]
+
+    await until(is_applied)
+    assert (await second.needs_you(wf), rows(story, "a")) == ([], ["1"])
+
+
+@pytest.mark.usefixtures("at_work")
+async def test_a_call_that_ends_without_an_effect_is_made_again_by_the_host_that_took_over(
+    story: Story, second: Keep, store: PostgresStore,
+) -> None:
+    story.world.on("sheets.appendRow").hang()  # it ends when it is told to, and nothing has happened
+    wf = await in_the_midst_of_a_call(story, appends("a"), lambda: story.world.count("sheets.appendRow"))
+    silent(story, store)
+    await second.run_until_idle()
+
+    async def is_sent_again() -> list[str]:
+        story.clock.advance(minutes=2)
+        await second.run_until_idle()
+        return rows(story, "a")
+
+    await until(is_sent_again)
+    assert rows(story, "a") == ["1"]
+    assert [each.status for each in await second.mutations(wf)] == ["failed", "applied"]
+    assert await second.needs_you(wf) == []
+
+
+@pytest.mark.usefixtures("at_work")
+async def test_a_person_who_says_that_a_host_is_dead_lets_its_call_be_looked_up(
+    story: Story, second: Keep, store: PostgresStore,
+) -> None:
+    story.world.on("sheets.appendRow").hang(stubborn=True, applied=True)
+    story.world.on_reconcile("sheets.appendRow").not_found(times=2)  # it shows late
+    wf = await in_the_midst_of_a_call(story, appends("a"), lambda: story.world.count("sheets.appendRow"))
+    sender = story.keep.parts.ledger.host
+    silent(story, store)
+    await second.run_until_idle()
+    for _ in range(4):
+        story.clock.advance(minutes=10)
+        await second.run_until_idle()
+    assert [each.kind for each in await second.needs_you(wf)] == ["unknown_outcome"]
+    await second.host_dead(sender)
+    await second.run_until_idle()
+    assert [each.status for each in await second.mutations(wf)] == ["applied"]
+    assert (await second.needs_you(wf), rows(story, "a")) == ([], ["1"])
+
+
+@pytest.mark.usefixtures("at_work")
+async def test_a_host_whose_connections_are_cut_goes_on_by_itself(story: Story, store: PostgresStore) -> None:
+    await story.deploy(appends("a"))
+    story.feed.put("1")
+    await until(lambda: rows(story, "a"))
+    before = story.keep.parts.ledger.host
+    store.server.run("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'keep'")
+    await until(lambda: story.keep.parts.ledger.host != before)
+    story.feed.put("2")
+    story.clock.advance(minutes=10)
+    story.keep.host.wake()
+    await until(lambda: rows(story, "a") == ["1", "2"])
+
+
+@pytest.mark.usefixtures("at_work")
+async def test_what_a_person_does_at_another_host_is_seen_at_once_by_the_one_that_runs_it(
+    story: Story, second: Keep,
+) -> None:
+    wf = await story.deploy(appends("a"), grants={"feed.list": "allow", "sheets.appendRow": "ask"})
+    story.feed.put("1")
+    await story.keep.run_now(wf)
+    await until(lambda: second.needs_you(wf))
+    [question] = await second.needs_you(wf)
+    await second.approve(question.id)
+    await until(lambda: rows(story, "a") == ["1"])
