@@ -15,10 +15,10 @@ from psycopg.adapt import Dumper, Loader
 from psycopg.types.numeric import Int8Dumper
 
 from ...model.clock import Ids
-from ...model.errors import Conflict, LedgerUnusable
+from ...model.errors import LedgerUnusable
 from .. import stored_ids
-from ..account import Draft
 from ..base import Row
+from ..transaction import SharedTransaction
 from .tables import Connection, settle
 from .typed_statements import numbered
 
@@ -173,16 +173,12 @@ def one_moment(connection: Connection) -> Iterator[None]:
             connection.execute("rollback")
 
 
-class PostgresTransaction(PostgresStatements):
+class PostgresTransaction(PostgresStatements, SharedTransaction):
     """What a verb sees: statements, the moment, and who is writing."""
 
     def __init__(self, connection: Connection, ids: Ids, host: str, epoch: int) -> None:
-        super().__init__(connection)
-        self.host, self.epoch, self.now = host, epoch, 0
-        self.kept: dict[str, int] = {}  # by workflow, the bytes that were kept for it when it was last counted in
-        self.shown: int | None = None
-        self.draft, self.entry = Draft(), 0
-        self.tell, self.new_id = self.draft.tell, ids.new
+        PostgresStatements.__init__(self, connection)
+        SharedTransaction.__init__(self, ids, host, epoch)
 
     def run(self, query: str, **params: object) -> int:
         """Execute a change, and say how many rows it hit."""
@@ -193,31 +189,6 @@ class PostgresTransaction(PostgresStatements):
         text, picked = self._texts[query]
         self._cursor.executemany(text, [picked(row) for row in rows])
 
-    def expect(self, query: str, why: str, **params: object) -> None:
-        """Execute a guarded change that must hit a row."""
-        if not self.run(query, **params):
-            raise Conflict(f"Nothing was changed: {why}.")
-
-    def row(self, query: str, why: str, **params: object) -> Row:
-        """The first row of a statement that must give one."""
-        rows = self.all(query, **params)
-        if not rows:
-            raise Conflict(f"Nothing was changed: {why}.")
-        return rows[0]
-
     def values(self, query: str, **params: object) -> list[tuple[Any, ...]]:
         """Every row, as its columns in order and as they are kept: without ids."""
         return self._execute(query, params).fetchall()
-
-    def count(self, workflow_id: str, count: int, *, events: int = 0, runs: int = 0, inputs: int = 0) -> Row:
-        """Take the next numbers of a workflow's own sequence, and count bytes: the workflow with the last of them."""
-        row = self.row(
-            "workflow_tick", f"there is no workflow {workflow_id}", workflow_id=workflow_id, count=count,
-            events=events, runs=runs, inputs=inputs,
-        )
-        self.kept[workflow_id] = row["bytes"]
-        return row
-
-    def tick(self, workflow_id: str, count: int = 1, *, events: int = 0, runs: int = 0, inputs: int = 0) -> int:
-        """The next number of a workflow's own sequence, or the last of the next `count`."""
-        return int(self.count(workflow_id, count, events=events, runs=runs, inputs=inputs)["sequence"])
