@@ -1,9 +1,8 @@
 """The only place where connectors are called, and where what they raise gets its meaning.
 
 A read that cannot reach the outside system is tried again later; one that fails in any other undeclared way is a fault
-of the connector. A mutation that fails in any way other
-than the four definite ones has an unknown outcome: the request may have left, and only the outside
-system, or a person, can tell.
+of the connector. A mutation that fails in any way other than the four definite ones has an unknown outcome: the
+request may have left, and only the outside system, or a person, can tell.
 """
 
 from __future__ import annotations
@@ -90,22 +89,24 @@ async def _under_way(
     return task
 
 
+def _leave_behind(task: asyncio.Task[T]) -> None:
+    """Cancel a call that did not end in time, and discard what it raises later."""
+    task.cancel()
+    task.add_done_callback(lambda t: t.cancelled() or t.exception())
+
+
 def _error_of(task: asyncio.Task[T]) -> BaseException | None:
-    """What a read or a question raised; its own cancellation is an error like any other. One that goes on is told to
-    end, and is left behind."""
-    if not task.done():
-        task.cancel()
-        task.add_done_callback(lambda t: t.cancelled() or t.exception())
-        return TimeoutError()
+    """What a read or a question raised before it ended; its own cancellation is an error like any other."""
     return RuntimeError("the call cancelled itself") if task.cancelled() else task.exception()
 
 
 async def read(spec: OperationSpec, name: str, params: Json, call: Call, seconds: float) -> Reply:
     """Ask the outside world; a failure is raised as what it means."""
     task = await _under_way(spec.invoke, params, call, seconds)
-    in_time, error = task.done(), _error_of(task)
-    if not in_time:
+    if not task.done():
+        _leave_behind(task)
         raise Transient(f"{name} did not answer within {seconds:g} s.")
+    error = _error_of(task)
     if isinstance(error, OutcomeUnknown):
         raise Transient(f"{name}: {error.message}") from error
     if isinstance(error, _PASSED_ON):
@@ -140,7 +141,7 @@ class Answer:
 async def mutate(
     spec: OperationSpec, name: str, params: Json, call: Call, seconds: float, given_up: Callable[[Pending], None],
 ) -> Answer:
-    """Make the call. `given_up` gets a call that did not end even when it was told to."""
+    """Make the call. `given_up` gets a call that did not end even when it was cancelled."""
     task = await _under_way(spec.invoke, params, call, seconds, given_up)
     if not task.done():
         task.cancel()
@@ -188,10 +189,11 @@ async def reconcile(
 
     `given_up` gets a question that did not end in time."""
     task = await _under_way(spec.reconcile, params, call, seconds)
-    in_time, error = task.done(), _error_of(task)
-    if not in_time:
+    if not task.done():
+        _leave_behind(task)
         given_up(task)
         return Verdict("retry", why=f"{name} did not answer the question within {seconds:g} s")
+    error = _error_of(task)
     if error is not None:
         return Verdict("retry", why=f"asking {name} raised {in_words(error)}")
     return task.result()

@@ -1,8 +1,8 @@
 """`keep demo`: a real host, really killed in the middle of a mutation, and started again.
 
-It plays in a folder of its own, which it leaves behind only if it is told to. There is a local mailbox and a local
-sheet, and it types the same commands that anybody types. At the end it counts the rows in the sheet's own file, and
-does not take the ledger's word for it.
+It makes a folder with a local mailbox and a local sheet, and removes it at the end; with --keep, the folder stays. It
+runs the same commands that a person would type. At the end it counts the rows in the sheet's own file, and does not
+take the ledger's word for it.
 """
 
 from __future__ import annotations

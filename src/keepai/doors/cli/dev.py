@@ -1,4 +1,4 @@
-"""`keep dev`: a host in the foreground that prints what it does, until it is told to end."""
+"""`keep dev`: a host in the foreground that prints what it does, until it is stopped."""
 
 from __future__ import annotations
 

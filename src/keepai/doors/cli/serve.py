@@ -1,4 +1,4 @@
-"""`keep serve`: a host for a service manager. It writes one line per happening to stderr, and ends when it is told."""
+"""`keep serve`: a host for a service manager. It writes one line per event to stderr, and ends on SIGTERM."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def _serve(settings: Settings, log: _Log) -> str | None:
 async def _work(
     keep: Keep, look: Look, narrator: Narrator, told_to_end: asyncio.Event, log: _Log,
 ) -> tuple[str | None, bool]:
-    """Let the host work until it is told to end, or can no longer write: then a service manager restarts it.
+    """Let the host work until a signal stops it, or it can no longer write: then a service manager restarts it.
 
     Gives why it cannot, and whether calls were cut off."""
     work, ending = asyncio.ensure_future(keep.serve()), asyncio.ensure_future(told_to_end.wait())
