@@ -27,7 +27,7 @@ Row = Mapping[str, Any]
 class Behind:
     """How a ledger that a person accepted was behind what it had been: what it sent in between is not in it."""
 
-    since_at: int  # when its newest row was written
+    since_at: int  # when the newest of its entries was written that is from before
     until_at: int  # when it was last known to be further
 
 

@@ -92,8 +92,9 @@ class MoveTarget(LedgerPlace, Protocol):
         """Whether anything is there that is a ledger."""
         ...
 
-    def prepare(self, mover: str, source: str, now: int, reached: Row) -> None:
-        """Begin to make an empty ledger with the mark; a copy that an earlier try left is thrown away."""
+    def prepare(self, mover: str, source: str, now: int, read: Reader) -> None:
+        """Begin to make an empty ledger with the mark; a copy that an earlier try left is thrown away. `read` reads the
+        source: a place that was one of a ledger before takes only that one."""
         ...
 
     def load(self, table: str, shape: TableShape, rows: Iterable[Values]) -> None:
@@ -212,10 +213,8 @@ def _copy(
     source: MoveSource, target: MoveTarget, mover: str, now: int, progress: Progress,
 ) -> dict[str, tuple[TableShape, MovedTable]]:
     """Fill the target; gives what was copied of each table of the source, and what it had then."""
-    reached = source.read.one("ledger_reached")
-    assert reached is not None
     crash_points.reach("before:move_copies")
-    target.prepare(mover, source.name, now, reached)
+    target.prepare(mover, source.name, now, source.read)
     copied, own = {}, target.shapes()
     for table, shape in _tables(source).items():
         columns = tuple(column for column in shape.columns if column in own[table].columns)

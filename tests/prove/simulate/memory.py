@@ -79,11 +79,10 @@ class Memory:
             return
         self.synced = self._file.xRead(self._file.xFileSize(), 0)
 
-    def _beginning(self, begin: Callable[..., int]) -> Callable[..., int]:
-        def begun(ledger: Any, accept_older: bool) -> int:
-            epoch = begin(ledger, accept_older)
+    def _beginning(self, begin: Callable[..., None]) -> Callable[..., None]:
+        def begun(ledger: Any, accept_older: bool) -> None:
+            begin(ledger, accept_older)
             self._sync()
-            return epoch
 
         return begun
 

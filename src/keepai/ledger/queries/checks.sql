@@ -12,6 +12,12 @@ select "table" as referring, rowid as row, parent as missing from pragma_foreign
 -- The newest entry of the account.
 select seq, at, chain from account order by seq desc limit 1;
 
+-- name: account_last_until
+-- When the newest entry that was written by a moment was written, or else the first one.
+select coalesce(
+  (select at from account where at <= :until order by seq desc limit 1), (select at from account order by seq limit 1)
+) as at;
+
 -- name: account_newest
 -- The number of the newest entry.
 select max(seq) as seq from account;

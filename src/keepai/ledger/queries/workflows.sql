@@ -193,6 +193,10 @@ select max(id) as id from (
 select (select id from host order by epoch limit 1) as ledger, (select coalesce(max(epoch), 0) from host) as epoch,
   (select coalesce(max(seq), 0) from account) as entries;
 
+-- name: mark_found
+-- What a ledger has where a mark says that something is: the host with that number, and the hash of that entry.
+select (select id from host where epoch = :epoch) as host, (select chain from account where seq = :entries) as chain;
+
 -- name: put_back_insert
 -- A person goes on with a ledger that is older than it was: what a workflow sent from `since_at` to `until_at` is not in it.
 insert into put_back (workflow_id, seq, accepted_at, since_at, until_at)

@@ -15,28 +15,17 @@ import os
 import socket
 import struct
 import sys
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from ...model.errors import LedgerUnusable
+from .. import mark
+from ..mark import Mark
 
-_BYTES = 1024
 _MACHINE = socket.gethostname()
 
 #: The byte of the ledger's file that is locked: far behind those that SQLite locks, and behind any content.
 _BYTE = 1 << 62
-
-
-@dataclass(frozen=True)
-class Mark:
-    """How far a ledger had come at some moment."""
-
-    ledger: str  # the id of its first host
-    epoch: int
-    entries: int  # of the account
-    at: str
 
 
 _told = json.JSONEncoder().encode
@@ -52,11 +41,9 @@ def _holder(pid: int, host: str, since: str) -> str:
 
 
 def mark_beside(ledger: Path) -> Mark | None:
-    """How far a ledger had come, as the file beside it says; None if it says nothing that can be read.
-
-    Read it before the ledger: a host at work writes it after what it is about."""
+    """How far a ledger had come, as the file beside it says; None if it says nothing that can be read."""
     try:
-        return _mark(_lock_path(ledger).read_bytes()[:_BYTES])
+        return mark.parse(_lock_path(ledger).read_bytes()[:mark.BYTES])
     except OSError:
         return None
 
@@ -143,12 +130,12 @@ class HostLock:
 
     def left(self) -> Mark | None:
         """How far the last holder had come; None if it left nothing that can be read."""
-        return _mark(os.pread(self.fd, _BYTES, 0))
+        return mark.parse(os.pread(self.fd, mark.BYTES, 0))
 
-    def tell(self, host: str, since: str, mark: Mark) -> None:
+    def tell(self, since: str, made: Mark) -> None:
         """Write who holds the lock, for the sentence that a second host gets, and how far the ledger has come."""
-        entry = _holder(os.getpid(), host, since)[:-1] + f', "mark": {_told(vars(mark))}}}'
-        os.pwrite(self.fd, entry.encode().ljust(_BYTES), 0)  # as long each time: there is nothing to cut
+        entry = _holder(os.getpid(), made.host, since)[:-1] + f', "mark": {_told(vars(made))}}}'
+        os.pwrite(self.fd, entry.encode().ljust(mark.BYTES), 0)
 
     def release(self) -> None:
         """Let go; every connection of this host is closed by then."""
@@ -159,7 +146,7 @@ class HostLock:
 
     def _taken(self) -> LedgerUnusable:
         try:
-            entry = json.loads(os.pread(self.fd, _BYTES, 0))
+            entry = json.loads(os.pread(self.fd, mark.BYTES, 0))
             holder = f"process {entry['pid']} on {entry['machine']} (host {entry['host']}, since {entry['since']})"
         except (ValueError, KeyError, TypeError):
             holder = "another process"
@@ -171,14 +158,6 @@ class HostLock:
 
 def _lock_path(ledger: Path) -> Path:
     return ledger.with_name(ledger.name + ".lock")
-
-
-def _mark(text: bytes) -> Mark | None:
-    try:
-        mark: Any = json.loads(text)["mark"]
-        return Mark(str(mark["ledger"]), int(mark["epoch"]), int(mark["entries"]), str(mark["at"]))
-    except (ValueError, KeyError, TypeError):
-        return None
 
 
 def _id(found: os.stat_result) -> tuple[int, int]:

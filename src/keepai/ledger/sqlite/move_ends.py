@@ -10,14 +10,15 @@ from pathlib import Path
 import apsw
 
 from ...model.errors import LedgerUnusable
-from ..base import Reader, Row
+from .. import mark
+from ..base import Reader
 from ..moving import TableShape, Values
 from .backups import sync
 from .connection import Statements, close_untouched, open_file, unusable
 from .lock import HostLock
 from .migrate import derive, drop_triggers, migrate
 from .reader import SqliteReader
-from .store import has_content, refusal
+from .store import PUT_BACK, has_content
 
 
 class _HeldFile:
@@ -81,7 +82,7 @@ class SqliteSource(_HeldFile):
         try:
             self._lock.take_file()
             self._open()
-            older = refusal(self.path, self._lock.left(), self.read.one("ledger_reached"))
+            older = mark.refusal(self.name, self._lock.left(), self.read, PUT_BACK)
             if older is not None:
                 raise older
         except BaseException:
@@ -118,9 +119,9 @@ class SqliteTarget(_HeldFile):
         """Whether a ledger is there."""
         return self._connection is not None
 
-    def prepare(self, mover: str, source: str, now: int, reached: Row) -> None:
+    def prepare(self, mover: str, source: str, now: int, read: Reader) -> None:
         """Begin a file beside its place. Nothing of it counts before `commit_copy`, so nothing is synced until then."""
-        older = refusal(self.path, self._lock.left(), reached)
+        older = mark.refusal(self.name, self._lock.left(), read, PUT_BACK)
         if older is not None:
             raise LedgerUnusable(
                 f"{self.path} was the place of a ledger before: {older.message} Or name another file for this one.")

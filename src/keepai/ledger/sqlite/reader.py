@@ -9,12 +9,12 @@ from pathlib import Path
 import apsw
 
 from ...model.errors import KeepError, LedgerUnusable, NotFound
-from .. import moving
+from .. import mark, moving
 from ..base import Row
 from .connection import APPLICATION_ID, Statements, open_reader, unusable
 from .lock import mark_beside
 from .migrate import migrations
-from .store import refusal
+from .store import PUT_BACK
 
 
 class SqliteReader(Statements):
@@ -22,13 +22,13 @@ class SqliteReader(Statements):
 
     def __init__(self, path: Path) -> None:
         self.path, self.name = path, str(path.resolve())
-        mark = mark_beside(path.resolve())  # before the ledger, which is never behind it
-        _check_file(path, refusal(path, mark, None))
+        left = mark_beside(path.resolve())
+        _check_file(path, mark.refusal(str(path), left, None, PUT_BACK))
         self._connection = open_reader(path)
         try:
             super().__init__(self._connection)
             self._check_schema()
-            older = refusal(path, mark, self.one("ledger_reached"))
+            older = mark.refusal(str(path), left, self, PUT_BACK)
             why = older or moving.refusal(str(path), self.one("moved_mark"))
             self.refused = why.message if why else None
         except BaseException:

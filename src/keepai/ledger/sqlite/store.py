@@ -13,18 +13,23 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import apsw
 
-from ...model.clock import Clock, Ids, SystemClock, iso, parse_iso
-from ...model.errors import LedgerOlder, LedgerStopped
-from .. import moving
+from ...model.clock import Clock, Ids, SystemClock, iso
+from ...model.errors import LedgerStopped
+from .. import account, mark
+from ..account import Head
 from ..base import Behind, Reader, Row
+from ..mark import Mark
 from ..queries import reading
 from .connection import Statements, Transaction, close_untouched, open_file, open_reader, unusable
-from .lock import HostLock, Mark
+from .lock import HostLock
 from .migrate import migrate
 from .writer import PendingWrite, Writer, taken_over
 
 T = TypeVar("T")
 P = ParamSpec("P")
+
+#: How a file that is newer is brought back.
+PUT_BACK = "Put the newer file back (with its -wal)"
 
 
 class SqliteLedger:
@@ -47,7 +52,7 @@ class SqliteLedger:
                 self._take_file(self._lock, accept_older)
             self._connection = open_file(self.path, vfs=vfs)
             try:
-                self.epoch = self._begin(accept_older)
+                self._begin(accept_older)
                 self._reader = self._connection if in_memory else open_reader(self.path, vfs=vfs)
             except BaseException:
                 close_untouched(self._connection)
@@ -151,53 +156,39 @@ class SqliteLedger:
 
     def _take_file(self, lock: HostLock, accept_older: bool) -> None:
         """Lock the ledger's own file. One that has vanished is refused before a new one is made in its place."""
-        refused = refusal(self.path, lock.left(), None) if not has_content(self.path) else None
+        refused = mark.refusal(str(self.path), lock.left(), None, PUT_BACK) if not has_content(self.path) else None
         if refused and not accept_older:
             raise refused
         lock.take_file()
 
-    def _begin(self, accept_older: bool) -> int:
+    def _begin(self, accept_older: bool) -> None:
         try:
             migrate(self._connection, self.path)
-            statements = Statements(self._connection)
+            statements, now = Statements(self._connection), self._clock.now_ms()
             if self._lock:
-                self._accept(statements, self._lock.left(), accept_older)
-            newest, now = statements.one("id_newest"), self._clock.now_ms()
+                begun = mark.begin(str(self.path), self._lock.left(), statements, PUT_BACK, now=now,
+                                   accept_older=accept_older)
+                self.accepted, self.behind = begun.accepted, begun.behind
+            newest = statements.one("id_newest")
             if newest and newest["id"]:
                 self.ids.go_on_from(newest["id"])
             self.host = self.ids.new("hst")
             row = statements.one("host_insert", id=self.host, machine=socket.gethostname(), pid=os.getpid(), now=now)
             self._since, reached = iso(now), statements.one("ledger_reached")
+            assert row is not None
             assert reached is not None
-            self._origin = {name: reached[name] for name in ("ledger", "epoch")}
+            self.epoch, self._ledger = int(row["epoch"]), reached["ledger"]
             if not self.accepted:  # that a person accepted it is on record first: the commit of that writes the mark
-                self._acknowledge(reached["entries"])
+                self._acknowledge(account.head(statements))
         except apsw.Error as error:
             raise unusable(error, self.path) from None
-        assert row is not None
-        return int(row["epoch"])
 
-    def _accept(self, statements: Statements, left: Mark | None, accept_older: bool) -> None:
-        """Refuse a ledger that is older than it was, or another, or that was moved, unless a person accepts it."""
-        reached, moved = statements.one("ledger_reached"), statements.one("moved_mark")
-        assert reached is not None
-        refused = refusal(self.path, left, reached) or moving.refusal(str(self.path), moved)
-        if refused is None:
-            return
-        if not accept_older:
-            raise refused
-        self.accepted = True
-        newest = statements.one("account_last")
-        if newest is not None and moved is not None:
-            self.behind = Behind(newest["at"], self._clock.now_ms())
-        elif newest is not None and left is not None and left.ledger == reached["ledger"]:
-            self.behind = Behind(newest["at"], parse_iso(left.at))
-
-    def _acknowledge(self, entries: int) -> None:
-        """What is synced now, so many entries of the account, must still be there when the file is opened again."""
+    def _acknowledge(self, head: Head) -> None:
+        """What is synced now, up to this entry of the account, must still be there when the file is opened again."""
         if self._lock:
-            mark = Mark(**self._origin, entries=entries, at=iso(self._clock.now_ms()))
-            self._lock.tell(self.host, self._since, mark)
+            at = iso(self._clock.now_ms())
+            self._lock.tell(
+                self._since, Mark(self._ledger, self.host, self.epoch, head.seq, head.chain.hex(), at))
 
 
 class Looks(Statements):
@@ -225,30 +216,3 @@ def has_content(path: Path) -> bool:
         return path.stat().st_size > 0
     except OSError as error:
         return not isinstance(error, FileNotFoundError)  # opening it says what is wrong
-
-
-def refusal(path: Path, left: Mark | None, reached: Row | None) -> LedgerOlder | None:
-    """Why no host goes on with a ledger that has come so far (None: there is no file), after one `left` this mark.
-
-    A ledger that was put back, and a new one in the place of another, do not know what was sent: they would send it
-    again."""
-    if left is None:
-        return None
-    if reached is None or reached["ledger"] != left.ledger:
-        if not left.entries:
-            return None
-        what = (f"There is no ledger at {path} any more, and a new one is refused" if reached is None else
-                f"{path} is refused: it is not the ledger that was here")
-        return LedgerOlder(
-            f"{what}: on {left.at} that one had come to entry {left.entries:,}. Nothing that it sent is on record now, "
-            "and it would be sent again. Put the file back (with its -wal); or look at the outside systems for what "
-            "was sent, and say `keep db accept-older` to go on without it."
-        )
-    if (left.epoch, left.entries) <= (reached["epoch"], reached["entries"]):
-        return None
-    return LedgerOlder(
-        f"{path} is refused: it is older than it was. It ends with entry {reached['entries']:,} of its account, and on "
-        f"{left.at} it had come to {left.entries:,}. What was sent since is not on record in it and would be sent "
-        "again. Put the newer file back (with its -wal); or look at the outside systems for what was sent, and say "
-        "`keep db accept-older`."
-    )

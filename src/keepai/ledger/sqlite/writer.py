@@ -71,7 +71,7 @@ class Writer:
         self._closing = self._bringing = False
         self._head = account.head(tx)  # of the account, as it is committed
         self._commits = self._on_disk = 0  # made, and of these known to be on disk
-        self._syncing = (0, 0)  # the commits that the last sync is about, and the account's newest entry then
+        self._syncing = (0, self._head)  # the commits that the last sync is about, and the account's newest entry then
         self._flush: asyncio.TimerHandle | None = None
         self._log_pages = 0
         self._log = Log(connection)
@@ -194,7 +194,7 @@ class Writer:
         """Wait for the disk here."""
         def sync(batch: list[PendingWrite]) -> None:
             if self._dirty:
-                self._syncing = self._commits, self._head.seq
+                self._syncing = self._commits, self._head
                 self._log.sync()
             self._durable(batch)
         self._guarded([work], sync)
@@ -209,7 +209,7 @@ class Writer:
             self._bringing = True
             self._do_apart(self._bring_in)
         elif self._due:
-            self._group, self._due, self._syncing = self._due, [], (self._commits, self._head.seq)
+            self._group, self._due, self._syncing = self._due, [], (self._commits, self._head)
             self._do_apart(self._log.sync)
 
     def _do_apart(self, act: Callable[[], object]) -> None:
@@ -242,10 +242,10 @@ class Writer:
 
     def _durable(self, batch: list[PendingWrite]) -> None:
         """What was committed before the last sync began is on disk: others may rely on it."""
-        commits, entries = self._syncing
+        commits, head = self._syncing
         if self._on_disk < commits:
             self._on_disk = commits
-            self._synced(entries)
+            self._synced(head)
         _reach("after", batch)
 
     # -- committing --------------------------------------------------------------------------------
