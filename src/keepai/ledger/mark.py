@@ -18,7 +18,7 @@ from ..model.errors import LedgerOlder
 from . import moving
 from .base import Behind, Reader
 
-#: A mark is written in so many bytes each time, over the one before: there is nothing to cut, and no room to run out of.
+#: A mark is written in so many bytes each time, over the one before: there is nothing to cut, and it needs no new room.
 BYTES = 1024
 
 
@@ -64,11 +64,12 @@ def refusal(name: str, left: Mark | None, read: Reader | None, put_back: str) ->
         )
     found = read.one("mark_found", epoch=left.epoch, entries=left.entries)
     assert found is not None
-    if found["host"] == left.host and (found["chain"] or b"").hex() == left.chain:
+    has_entry = (found["chain"] or b"").hex() == left.chain
+    if has_entry and found["host"] == left.host:
         return None
     ends = f"It ends with entry {reached['entries']:,} of its account, and on {left.at} it had come to {left.entries:,}"
     if reached["entries"] >= left.entries:
-        what = f"the host {left.host}" if found["host"] != left.host else f"what was entry {left.entries:,} then"
+        what = f"the host {left.host}" if has_entry else f"what was entry {left.entries:,} then"
         ends += f"; {what} is not in it"
     return LedgerOlder(
         f"{name} is refused: it is older than it was. {ends}. What was sent since is not on record in it and would be "

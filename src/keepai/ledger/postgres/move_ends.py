@@ -12,10 +12,11 @@ from contextlib import contextmanager
 import psycopg
 
 from ...model.errors import LedgerUnusable
-from ..base import Reader, Row
+from ..base import Reader
 from ..moving import TableShape, Values
 from .connection import PostgresStatements, connect, shown, unusable
 from .lease import refuse_if_in_use
+from .mark_file import MarkFile
 from .reader import PostgresReader
 from .tables import SCHEMA, migrate, number
 
@@ -94,6 +95,7 @@ class PostgresSource(_HeldDatabase):
             with self._told():
                 self._hold()
                 refuse_if_in_use(self.read, self.name)
+                MarkFile(url).check(self.read)
         except BaseException:
             self.close()
             raise
@@ -136,8 +138,12 @@ class PostgresTarget(_HeldDatabase):
             return number(self._connection) is not None and (
                 self.read.one("moved_mark") is not None or self.read.one("host_newest") is not None)
 
-    def prepare(self, mover: str, source: str, now: int, reached: Row) -> None:
+    def prepare(self, mover: str, source: str, now: int, read: Reader) -> None:
         """Begin a transaction with an empty ledger; a copy that an earlier try left was never opened by a host."""
+        older = MarkFile(self._url).refusal(read)
+        if older is not None:
+            raise LedgerUnusable(
+                f"{self.name} was the place of a ledger before: {older.message} Or name another database for this one.")
         with self._told():
             self._connection.execute("rollback")
             self._connection.execute("begin isolation level read committed read write")

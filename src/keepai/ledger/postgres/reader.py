@@ -12,6 +12,7 @@ from ...model.errors import LedgerUnusable, NotFound
 from .. import moving
 from ..base import Row
 from .connection import PostgresStatements, connect, one_moment, shown, unusable
+from .mark_file import MarkFile
 from .tables import migrations, number, refuse_newer
 
 
@@ -25,13 +26,14 @@ class PostgresReader(PostgresStatements):
         super().__init__(connect(url))
         try:
             self.connection.execute("set default_transaction_read_only = on")
-            have = number(self.connection)
+            marks, have = MarkFile(url), number(self.connection)
             if have is None:
-                raise NotFound(f"There is no ledger at {shown(url)} yet. The first host that opens it makes one.")
+                raise marks.refusal(None) or NotFound(
+                    f"There is no ledger at {shown(url)} yet. The first host that opens it makes one.")
             refuse_newer(have, shown(url))
             if have < max(migrations()):
                 raise LedgerUnusable(f"{shown(url)} was written by an older Keep. A host brings it up to date.")
-            why = moving.refusal(shown(url), self.one("moved_mark"))
+            why = marks.refusal(self) or moving.refusal(shown(url), self.one("moved_mark"))
             self.refused = why.message if why else None
         except psycopg.Error as error:
             self.close()

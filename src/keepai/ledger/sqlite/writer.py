@@ -28,6 +28,7 @@ from ...model.clock import Clock
 from ...model.errors import Conflict, LedgerStopped
 from ...model.states import IllegalMove
 from .. import account
+from ..account import Head
 from ..base import Reader
 from .connection import Transaction, unusable
 from .write_ahead_log import Log
@@ -56,7 +57,7 @@ class Writer:
     """Owns the connection that writes."""
 
     def __init__(
-        self, connection: apsw.Connection, tx: Transaction, clock: Clock, path: Path, synced: Callable[[int], None],
+        self, connection: apsw.Connection, tx: Transaction, clock: Clock, path: Path, synced: Callable[[Head], None],
     ) -> None:
         self.crew = 0
         self.log_pages_max = 8000  # of the write-ahead log, before it is brought into the file
