@@ -44,7 +44,7 @@ def _opened(path: str | Path, clock: Clock, accept_older: bool, works: bool) -> 
         _need_psycopg()
         from .postgres.store import PostgresLedger
 
-        return PostgresLedger(str(path), clock, works=works)
+        return PostgresLedger(str(path), clock, accept_older=accept_older, works=works)
     from .sqlite.store import SqliteLedger
 
     return SqliteLedger(path, clock, accept_older=accept_older)

@@ -22,12 +22,13 @@ from ...model import crash_points
 from ...model.clock import Clock, Ids, SystemClock
 from ...model.errors import Conflict, LedgerStopped, LedgerUnusable
 from ...model.states import IllegalMove
-from .. import account, moving
+from .. import account
 from ..base import Share
 from . import lease
 from .connection import PostgresStatements, PostgresTransaction, connect, one_moment, shown, unusable
 from .lease import MachineLock, machine
-from .tables import Connection, migrate
+from .mark_file import MarkFile
+from .tables import Connection, migrate, number
 
 T = TypeVar("T")
 
@@ -35,18 +36,24 @@ T = TypeVar("T")
 class Place:
     """One host. Its verbs and its questions are given by one thread each; a third says that it lives."""
 
-    def __init__(self, url: str, clock: Clock, ids: Ids, *, works: bool, stir: Callable[[], None]) -> None:
+    def __init__(
+        self, url: str, clock: Clock, ids: Ids, mark: MarkFile, *, accept_older: bool, works: bool,
+        stir: Callable[[], None],
+    ) -> None:
         self._url, self._name, self._clock, self._stir, self._works = url, shown(url), clock, stir, works
         self._steady = SystemClock()
-        self._ids = ids
+        self._ids, self._mark = ids, mark
         self.lost: str | None = None  # the first reason is the one that counts
         self._loop_moved: Callable[[], int | None] = lambda: None
         self._reads: PostgresStatements | None = None
         self._connection = connect(url)
         try:
+            statements = PostgresStatements(self._connection)
+            if not accept_older:  # before anything is made there
+                mark.check(None if number(self._connection) is None else statements)
             migrate(self._connection, self._name)
             with self._connection.transaction():
-                self._begin(PostgresStatements(self._connection))
+                self._begin(statements, accept_older)
         except psycopg.Error as error:
             self._connection.close()
             raise unusable(error, url) from None
@@ -54,17 +61,21 @@ class Place:
             self._connection.close()
             raise
         self._tx = PostgresTransaction(self._connection, ids, self.host, self.epoch)
+        reached = statements.one("ledger_reached")
+        assert reached is not None
+        self._ledger = reached["ledger"]
+        if not self.opening.accepted:  # that a person accepted it is on record first: the commit of that is told
+            self._acknowledge(account.head(statements))
         self._own: set[str] = set()  # the workflows that it runs, as the writing thread knows
         self._woken, self._wake = os.pipe()
         self._attending = threading.Thread(target=self._attend, name="keep-heartbeat", daemon=True)
         self._attending.start()
 
-    def _begin(self, statements: PostgresStatements) -> None:
+    def _begin(self, statements: PostgresStatements, accept_older: bool) -> None:
         statements.one("ledger_hold")
-        moved = moving.refusal(self._name, statements.one("moved_mark"))
-        if moved is not None:
-            raise moved
-        newest, now = statements.one("id_newest"), self._clock.now_ms()
+        now = self._clock.now_ms()
+        self.opening = self._mark.begin(statements, now, accept_older=accept_older)
+        newest = statements.one("id_newest")
         if newest and newest["id"]:
             self._ids.go_on_from(newest["id"])
         self.host = self._ids.new("hst")
@@ -80,6 +91,20 @@ class Place:
             self.lock.release(told=True)
             raise
 
+    def _acknowledge(self, head: account.Head) -> None:
+        """What the server has now must still be there on every new connection, and for every later host."""
+        self._mark.tell(self._ledger, self.host, self.epoch, head, self._clock.now_ms())
+
+    def _connect(self) -> Connection:
+        """A further connection, to what this host knows."""
+        connection = connect(self._url)
+        try:
+            self._mark.check(PostgresStatements(connection))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
     # -- writing -----------------------------------------------------------------------------------
 
     def transact(self, verb: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
@@ -89,7 +114,7 @@ class Place:
         try:
             before = self._open_transaction()
             result = verb(self._tx, *args, **kwargs)
-            account.append(self._tx, self._tx.draft, before)
+            head = account.append(self._tx, self._tx.draft, before)
             self._nudge()
             _reach(f"before:{name}")
         except (psycopg.IntegrityError, psycopg.DataError) as error:  # of what the verb wrote, not of the connection
@@ -103,7 +128,9 @@ class Place:
             raise
         try:
             self._connection.execute("commit")
-        except psycopg.Error as error:  # it may have been committed all the same
+            if head is not before:
+                self._acknowledge(head)
+        except (psycopg.Error, LedgerUnusable) as error:  # it may have been committed all the same
             raise self.lose(error) from None
         _reach(f"after:{name}")
         return result
@@ -158,7 +185,7 @@ class Place:
         self.check()
         try:
             if self._reads is None:
-                connection = connect(self._url)
+                connection = self._connect()
                 connection.execute("set default_transaction_read_only = on")
                 self._reads = PostgresStatements(connection)
             if not of_one_moment:
@@ -198,7 +225,7 @@ class Place:
         while self.lost is None:
             try:
                 if connection is None:
-                    connection = connect(self._url)
+                    connection = self._connect()
                     connection.execute("listen keep")
                     statements = PostgresTransaction(connection, self._ids, self.host, self.epoch)
                 self._beat(statements)

@@ -19,9 +19,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ...model.clock import Clock, Ids, SystemClock
 from ...model.errors import LedgerOlder, LedgerStopped
-from ..base import Behind, Reader, Row, Share
+from ..base import Reader, Row, Share
 from . import lease
 from .connection import PostgresStatements
+from .mark_file import MarkFile
 from .place import Place, loop_clock
 
 T = TypeVar("T")
@@ -32,10 +33,9 @@ class PostgresLedger:
     """One host's hold on one database. With `works` it runs workflows; otherwise it only looks, and does what people
     say."""
 
-    accepted = False
-    behind: Behind | None = None
-
-    def __init__(self, url: str, clock: Clock | None = None, *, works: bool = True) -> None:
+    def __init__(
+        self, url: str, clock: Clock | None = None, *, accept_older: bool = False, works: bool = True,
+    ) -> None:
         self._url, self._works = url, works
         self._clock = clock or SystemClock()
         self.ids = Ids(self._clock)
@@ -44,13 +44,16 @@ class PostgresLedger:
         self._stirring = asyncio.Event()
         self._before: list[Place] = []  # places that this process had, of which calls may still be under way
         self._had: set[int] = set()  # the epochs of all of them
-        self._place = self._new_place()
+        self._mark = MarkFile(url)
+        self._place = self._new_place(accept_older)
+        self.accepted, self.behind = self._place.opening.accepted, self._place.opening.behind
         self._writing = ThreadPoolExecutor(1, thread_name_prefix="keep-writer")
         # One thread asks all questions: what a question counts, such as the calls of a run, is not counted by two.
         self._looking = ThreadPoolExecutor(1, thread_name_prefix="keep-look")
 
-    def _new_place(self) -> Place:
-        return Place(self._url, self._clock, self.ids, works=self._works, stir=self._stir)
+    def _new_place(self, accept_older: bool) -> Place:
+        return Place(
+            self._url, self._clock, self.ids, self._mark, accept_older=accept_older, works=self._works, stir=self._stir)
 
     @property
     def sharing(self) -> PostgresLedger:
@@ -176,7 +179,7 @@ class PostgresLedger:
             self._before.append(lost)
             lost.close()
         try:
-            self._place = self._new_place()
+            self._place = self._new_place(accept_older=False)
         except LedgerOlder as error:
             self._stopped = error.message
             raise
