@@ -19,6 +19,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -34,6 +35,11 @@ from tests.folders import is_open, open_folder, open_to_all
 PASSWORD = "correct horse 42"  # as in a password that must be found nowhere
 NOBODY = 65534
 READY_S_MAX = 30.0
+
+#: Where hosts keep how far the ledgers in these servers have come. The port of one may be that of another one later.
+STATE = Path(tempfile.mkdtemp(prefix="keep-state-"))
+os.environ["XDG_STATE_HOME"] = str(STATE)
+atexit.register(shutil.rmtree, STATE, ignore_errors=True)
 
 
 @cache

@@ -52,6 +52,14 @@ class Store(Protocol):
         """Be a copy of another store of this kind, which no host has."""
         ...
 
+    def copied(self, folder: Path) -> Any:
+        """A copy of this, which no host has, in a folder or in a database of its own."""
+        ...
+
+    def vanish(self) -> None:
+        """Be a place without a ledger."""
+        ...
+
     def open(self, clock: Clock | None = None) -> Ledger:
         """A host's hold on it."""
         ...
@@ -77,6 +85,16 @@ class SqliteStore:
 
     def become(self, other: SqliteStore) -> None:
         shutil.copy(other.path, self.path)
+
+    def copied(self, folder: Path) -> SqliteStore:
+        folder.mkdir(exist_ok=True)
+        made = SqliteStore(folder)
+        made.become(self)
+        return made
+
+    def vanish(self) -> None:
+        for name in ("keep.db", "keep.db-wal", "keep.db-shm"):
+            self.path.with_name(name).unlink(missing_ok=True)
 
     def open(self, clock: Clock | None = None) -> Ledger:
         return SqliteLedger(self.path, clock)
@@ -110,6 +128,16 @@ class PostgresStore:
     def become(self, other: PostgresStore) -> None:
         self.drop()
         self._copy(other.database)
+
+    def copied(self, folder: Path) -> PostgresStore:
+        made = PostgresStore()
+        made._copy(self.database)
+        _made.append(made)
+        return made
+
+    def vanish(self) -> None:
+        self.drop()
+        self.server.run(f"create database {self.database}")
 
     def _copy(self, database: str) -> None:
         self.server.run(f"create database {self.database} template {database} strategy file_copy")

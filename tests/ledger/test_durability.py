@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from keepai.ledger.sqlite import writer
 from keepai.ledger.sqlite.store import SqliteLedger
+from keepai.model.errors import LedgerOlder
 from keepai.testing import ManualClock
 from tests.ledger.disk import Disk
 from tests.ledger.test_write import note, refuse
@@ -156,3 +158,14 @@ async def test_a_long_log_is_brought_into_the_file(path: Path, disk: Disk) -> No
     assert path.with_name("keep.db-wal").stat().st_size < 100 << 20
     assert "keep.db" in disk.syncs
     await ledger.close()
+
+
+async def test_a_ledger_that_lost_its_log_is_refused(path: Path, tmp_path: Path) -> None:
+    await SqliteLedger(path).close()
+    ledger = SqliteLedger(path)
+    await ledger.write(note, "a", barrier=True)  # it is in the log
+    without_log = shutil.copyfile(path, tmp_path / "without-log.db")
+    await ledger.close()
+    shutil.copyfile(without_log, path)
+    with pytest.raises(LedgerOlder, match="older than it was"):
+        SqliteLedger(path)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
+import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,12 @@ import pytest
 
 from keepai import Call, Connector, Keep, Verdict, mutation
 from keepai.ledger.account import walk
+from keepai.ledger.opening import open_reader
 from keepai.model.errors import LedgerOlder, LedgerUnusable
 from tests.harness import FIRE, POLL, SEND, Story, consumer, producer, workflow
+from tests.ledger.stores import reads
+
+pytestmark = pytest.mark.both_stores
 
 FLOW = workflow(producers={"poll": producer(POLL)})
 
@@ -33,31 +37,69 @@ async def works_on(story: Story) -> None:
     await story.keep.close()
 
 
+def content(story: Story) -> list[Any]:
+    """What is at the ledger's place: which tables, and the hosts and the account in them."""
+    with story.store.raw() as place:
+        if isinstance(story.path, Path):
+            tables = [name for (name,) in place.execute("select name from sqlite_schema where type = 'table'")]
+        else:
+            tables = [name for (name,) in place.execute("select tablename from pg_tables where schemaname = 'keep'")]
+        return [sorted(tables), *(list(place.execute(f"select * from {table} order by 1"))
+                                  for table in ("host", "account") if table in tables)]
+
+
+def what_is_told(story: Story) -> str:
+    """What `keep status`, `keep doctor` and the page say of a ledger that no host has."""
+    with closing(open_reader(story.path)) as read:
+        return read.refused or ""
+
+
+OLDER = r"older than it was.*would be sent again.*keep db accept-older"
+
+
 async def test_a_ledger_that_was_put_back_from_a_backup_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     story = Story(tmp_path)
     await story.open()
     await worked(story)
-    backup = shutil.copyfile(story.path, tmp_path / "backup.db")
+    assert what_is_told(story) == ""
+    backup = story.store.copied(tmp_path / "backup")
     await works_on(story)
-    shutil.copyfile(backup, story.path)
-    before = story.path.read_bytes()
+    story.store.become(backup)
+    before = content(story)
     for _ in range(2):  # a refusal is no acceptance
-        with pytest.raises(LedgerUnusable, match=r"older than it was.*would be sent again.*keep db accept-older"):
+        with pytest.raises(LedgerUnusable, match=OLDER):
             await story.open()
-    assert story.path.read_bytes() == before
+        assert re.search(OLDER, what_is_told(story))
+    assert content(story) == before
 
 
-async def test_a_ledger_that_lost_its_log_is_refused(tmp_path: Path) -> None:
+async def test_a_backup_that_has_come_further_elsewhere_is_refused_where_it_does_not_have_what_was_there(
+    tmp_path: Path,
+) -> None:
     story = Story(tmp_path)
     await story.open()
     await worked(story)
+    (tmp_path / "elsewhere").mkdir()
+    elsewhere = Story(tmp_path / "elsewhere")
+    elsewhere.store.become(story.store)
+    await works_on(story)
+    for _ in range(3):
+        await works_on(elsewhere)
+    story.store.become(elsewhere.store)
+    with pytest.raises(LedgerOlder, match=r"older than it was.* then is not in it.*keep db accept-older"):
+        await story.open()
+
+
+async def test_a_backup_that_lacks_only_a_host_is_refused_because_another_would_get_its_number(tmp_path: Path) -> None:
+    story = Story(tmp_path)
     await story.open()
-    story.feed.put("b")
-    await story.run(minutes=5)  # it is in the log, and a barrier has synced it
-    shutil.copyfile(story.path, tmp_path / "without-log.db")
+    await worked(story)
+    backup = story.store.copied(tmp_path / "backup")
+    await story.open()
+    host = story.keep.parts.ledger.host
     await story.keep.close()
-    shutil.copyfile(tmp_path / "without-log.db", story.path)
-    with pytest.raises(LedgerUnusable, match="older than it was"):
+    story.store.become(backup)
+    with pytest.raises(LedgerOlder, match=f"older than it was.*the host {host} is not in it"):
         await story.open()
 
 
@@ -65,9 +107,9 @@ async def test_a_person_may_go_on_with_it_and_the_account_says_so(tmp_path: Path
     story = Story(tmp_path)
     await story.open()
     wf = await worked(story)
-    backup = shutil.copyfile(story.path, tmp_path / "backup.db")
+    backup = story.store.copied(tmp_path / "backup")
     await works_on(story)
-    shutil.copyfile(backup, story.path)
+    story.store.become(backup)
     connectors = [*story.world.connectors(), story.feed]
     async with Keep(story.path, connectors=connectors, clock=story.clock, actor="ada", accept_older=True) as keep:
         told = (await keep.explain(wf)).story[-1]
@@ -83,23 +125,24 @@ async def test_an_empty_or_other_ledger_in_the_place_of_one_that_has_worked_is_r
     story = Story(tmp_path)
     await story.open()
     await worked(story)
-    for file in (story.path, story.path.with_name("keep.db-wal"), story.path.with_name("keep.db-shm")):
-        file.unlink(missing_ok=True)
+    story.store.vanish()
     if other:
+        (tmp_path / "elsewhere").mkdir()
         elsewhere = Story(tmp_path / "elsewhere")
-        elsewhere.path.parent.mkdir()
         await elsewhere.open()
         await worked(elsewhere)
-        shutil.copyfile(elsewhere.path, story.path)
-    before = story.path.read_bytes() if other else None
+        story.store.become(elsewhere.store)
+    before = content(story) if other else None
     said = "is not the ledger that was here" if other else "There is no ledger at .* any more"
     for _ in range(2):
         with pytest.raises(LedgerOlder, match=f"{said}.*would be sent again.*keep db accept-older"):
             await story.open()
-    assert (story.path.read_bytes() if story.path.exists() else None) == before
+        with pytest.raises(LedgerOlder, match=said):
+            raise LedgerOlder(what_is_told(story))  # of a place without a ledger the reader itself raises it
+    assert content(story) == (before or [[]])
     async with Keep(story.path, clock=story.clock, actor="ada", accept_older=True) as keep:
         assert len(await keep.workflows()) == int(other)
-        assert [move["actor"] for move in walk(keep.parts.ledger.reads)][-1] == "ada"
+        assert [move["actor"] for move in walk(reads(keep.parts.ledger))][-1] == "ada"
     await story.open()  # from now on it is the ledger
     await story.keep.close()
 
@@ -108,7 +151,7 @@ async def test_a_ledger_that_vanished_before_it_had_done_anything_is_made_anew(t
     story = Story(tmp_path)
     await story.open()
     await story.keep.close()
-    story.path.unlink()
+    story.store.vanish()
     await story.open()
     await story.keep.close()
 
@@ -166,13 +209,13 @@ async def put_back(tmp_path: Path, flow: str, *more: Connector) -> AsyncIterator
     await story.open()
     wf = await story.deploy_and_run(flow, "a")
     await story.keep.close()
-    backup = shutil.copyfile(story.path, tmp_path / "backup.db")
+    backup = story.store.copied(tmp_path / "backup")
     await story.open()
     for name in ("b", "c"):
         story.feed.put(name)
         await story.run(minutes=5)
     await story.keep.close()
-    shutil.copyfile(backup, story.path)
+    story.store.become(backup)
     connectors = [*story.world.connectors(), story.feed, *more]
     story.keep = Keep(story.path, connectors=connectors, clock=story.clock, accept_older=True)
     await story.keep.__aenter__()
