@@ -258,6 +258,120 @@ def _cut(each: socket.socket) -> None:
     each.close()
 
 
+class StatementCutter:
+    """Stands between a host and the server, and cuts one statement of the transactions that write.
+
+    `cut(number, manner)` counts from 1, from now on: statements with their begin and commit, or only commits. What
+    happens to that one: "before": both sides are cut, and it never reaches the server; "after": the server carries it
+    out, and its answer is dropped; "late": the client is cut off, and the server gets it when `release` is set;
+    "silent": the server carries it out, and nobody hears anything until `release` is set, and both sides are cut."""
+
+    def __init__(self, port: int) -> None:
+        self.upstream = port
+        self._counted = self._number = 0
+        self._only_commits, self._manner = False, ""
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+        self._open: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self.release, self.met, self.over = threading.Event(), threading.Event(), threading.Event()
+        self._threads[0].start()
+
+    def __enter__(self) -> StatementCutter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release.set()
+        for each in [self._listening, *self._open]:
+            _cut(each)
+        for thread in self._threads:
+            thread.join(10)
+
+    def cut(self, number: int, manner: str, *, only_commits: bool = False) -> None:
+        """Cut that statement when it comes; `met` is set then, and `over` when the server has no more to do with it."""
+        for event in (self.release, self.met, self.over):
+            event.clear()
+        self._counted, self._only_commits, self._manner, self._number = 0, only_commits, manner, number
+
+    def counted(self) -> int:
+        """How many came since `cut`; from now on nothing is cut."""
+        self._number = 0
+        return self._counted
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client = self._listening.accept()[0]
+                server = socket.create_connection(("127.0.0.1", self.upstream))
+                self._open += [client, server]
+                heard = threading.Event()  # what the server says is for the client
+                heard.set()
+                for act in (self._forth, self._back):
+                    self._threads.append(threading.Thread(target=act, args=(client, server, heard), daemon=True))
+                    self._threads[-1].start()
+
+    def _forth(self, client: socket.socket, server: socket.socket, heard: threading.Event) -> None:
+        writes, statement, said = False, b"", b""
+        prepared: dict[bytes, bytes] = {}  # what is executed often is sent once, and then named
+        with contextlib.suppress(OSError, EOFError):
+            while True:
+                length = _exactly(client, 4)
+                asked = _exactly(client, int.from_bytes(length) - 4)
+                server.sendall(length + asked)
+                if asked[:2] == b"\0\3":  # neither TLS nor GSSAPI: from here on each message has a kind
+                    break
+            while True:
+                message = _read(client)
+                statement += message
+                kind, (first, second) = message[:1], (message[5:] + b"\0\0").split(b"\0", 2)[:2]
+                if kind == b"P":
+                    prepared[first] = second
+                said += first if kind == b"Q" else prepared.get(second, b"") if kind == b"B" else b""
+                if kind not in b"QSpX":
+                    continue  # a part of a statement
+                writes = writes or said.endswith(b"read write")
+                if kind in b"QS" and writes and self._is_cut(commits=said == b"commit"):
+                    self._end(client, server, heard, statement)
+                    break
+                writes = writes and said not in (b"commit", b"rollback")
+                server.sendall(statement)
+                statement = said = b""
+        _cut(client)
+        _cut(server)
+
+    def _is_cut(self, *, commits: bool) -> bool:
+        self._counted += commits or not self._only_commits
+        cut = self._number != 0 and self._counted == self._number
+        self._number = 0 if cut else self._number
+        return cut
+
+    def _end(self, client: socket.socket, server: socket.socket, heard: threading.Event, statement: bytes) -> None:
+        heard.clear()
+        if self._manner == "late":
+            _cut(client)
+        self.met.set()
+        if self._manner == "late":
+            self.release.wait(30)
+        if self._manner != "before":
+            server.sendall(statement)
+            heard.wait(30)  # for the answer, which is dropped
+        if self._manner == "silent":
+            self.release.wait(30)
+        _cut(client)
+        _cut(server)
+        self.over.set()
+
+    def _back(self, client: socket.socket, server: socket.socket, heard: threading.Event) -> None:
+        with contextlib.suppress(OSError):
+            while data := server.recv(65536):
+                if heard.is_set():
+                    client.sendall(data)
+                elif data[-6:-1] == b"Z\0\0\0\5":  # it is ready for the next statement
+                    heard.set()
+                    return
+        _cut(client)
+
+
 class TransactionPooler:
     """A pooler that gives each transaction of a client whichever of two connections is free."""
 

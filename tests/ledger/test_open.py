@@ -320,3 +320,39 @@ def test_a_new_ledger_is_its_owners_alone_and_an_old_one_keeps_its_mode(path: Pa
     path.chmod(0o640)
     asyncio.run(SqliteLedger(path).close())
     assert path.stat().st_mode & 0o777 == 0o640
+
+
+ADDRESS = "postgresql://ann:secret@127.0.0.1:1/books"
+WITHOUT_PSYCOPG = f"""
+import asyncio, sys
+from contextlib import closing
+sys.modules["psycopg"] = None  # as where it is not installed
+from pathlib import Path
+from keepai import Keep
+from keepai.ledger import opening
+from keepai.model.clock import SystemClock
+from keepai.model.errors import LedgerUnusable
+
+async def host():
+    async with Keep("{ADDRESS}"):
+        pass
+
+there, clock = "{ADDRESS}", SystemClock()
+for act in (
+    lambda: asyncio.run(host()), lambda: opening.open_reader(there), lambda: opening.examine(there, clock),
+    lambda: opening.open_deliveries(there, "shop", 1, clock), lambda: opening.inboxes(there),
+    lambda: opening.move(there, Path(sys.argv[1]), clock, lambda read: iter(()), lambda *_: None),
+):
+    try:
+        act()
+    except LedgerUnusable as error:
+        print(error.message)
+"""
+
+
+def test_where_psycopg_is_not_installed_every_door_to_postgres_says_what_to_install(tmp_path: Path) -> None:
+    child = [sys.executable, "-c", WITHOUT_PSYCOPG, str(tmp_path / "keep.db")]
+    done = subprocess.run(child, capture_output=True, text=True, timeout=60, check=True)
+    said = "A ledger in PostgreSQL needs the package psycopg. Install it: pip install 'keepai[postgres]'."
+    assert done.stdout.splitlines() == [said] * 6
+    assert list(tmp_path.iterdir()) == []
