@@ -25,7 +25,7 @@ from .engine.telling import Teller
 from .ledger.base import Reader
 from .ledger.opening import is_address, open_deliveries, open_ledger
 from .model.clock import Clock, SystemClock
-from .model.codec import Json
+from .model.codec import Json, sound
 from .model.policy import Policy
 from .model.records import Escalation, Event, Input, Item, Mutation, Output, Rows, Run, Workflow
 from .notices.base import Channel
@@ -52,7 +52,7 @@ class Keep:
         """`works` is for a ledger that several hosts share: without it, this one runs no workflow, and others do what
         people say here."""
         self._path, self._connectors = path if is_address(path) else Path(path), list(connectors)
-        self._policy, self._clock, self._actor = policy or Policy(), clock or SystemClock(), actor
+        self._policy, self._clock, self._actor = policy or Policy(), clock or SystemClock(), sound(actor)
         self._repair, self._accept_older, self._works = repair, accept_older, works
         self._channels = list(channels)
         self.page: str | None = None  # where people can look, if this host has a page

@@ -29,6 +29,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar, cast, overload
 
+from ..model.codec import sound
 from ..model.errors import ConfigError, KeepError, PermissionDenied
 from ..model.operations import BUILT_IN, SYSTEM_INPUTS, Kind, Surface
 from .operation import Comparison, OperationSpec
@@ -249,6 +250,9 @@ def surface(connectors: Iterable[Connector]) -> Surface:
         check_name(connector.name)
         if connector.name in known:
             raise ConfigError(f"Two connectors are called {connector.name!r}. Give one of them another name: name=….")
+        if not isinstance(connector.account, str) or connector.account != sound(connector.account):
+            raise ConfigError(
+                f"The account of the connector {connector.name!r} is {connector.account!r}. Make it a text for people.")
         known[connector.name] = connector
     kinds = {n: {o: spec.kind for o, spec in c.operations.items()} for n, c in known.items()}
     params = {spec.full_name: spec.declared_params for c in known.values() for spec in c.operations.values()}

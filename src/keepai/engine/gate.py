@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 from ..ledger.base import Reader, Row
 from ..ledger.transitions.events import Publication, Registration
-from ..model.codec import Json, check_id, check_size, digest, shown, size, text_of
+from ..model.codec import Json, check_id, check_size, digest, shown, size, sound, text_of
 from ..model.errors import KeepError, LedgerStopped, LimitExceeded, PhaseViolation, RuleBroken
 from ..model.operations import Kind, Step, allowed, where_allowed
 from ..model.policy import Policy
@@ -380,7 +380,7 @@ def check_title(value: Json, what: str, trace: Trace, step: Step) -> str:
             f"ctx.{what}: the title {shown(value)} has {len(value):,} characters. People see the first {TITLE_MAX:,}; "
             "of further titles like it, this run says nothing."
         ))
-    return value[:TITLE_MAX]
+    return sound(value[:TITLE_MAX])
 
 
 def _listed(names: tuple[str, ...]) -> str:

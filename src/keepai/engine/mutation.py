@@ -15,7 +15,7 @@ from ..ledger.transitions import mutations, runs
 from ..ledger.transitions.mutations import Intent
 from ..ledger.transitions.runs import Stop
 from ..model import crash_points
-from ..model.codec import Json, canonical, digest, shown, stored, text_of
+from ..model.codec import Json, canonical, digest, shown, sound, stored, text_of
 from ..model.errors import KeepError, LedgerStopped, LimitExceeded, NeedsAttention, RuleBroken, Transient
 from ..model.fast_record import fast_record
 from ..model.operations import Step
@@ -184,8 +184,9 @@ def _wanted(context: RunContext, operation: Operation, step: Step) -> Wanted:
     try:
         if isinstance(given, dict) and "subkey" in given:
             named = given["subkey"]
-            if not isinstance(named, str) or not named:
-                raise RuleBroken(f"ctx.{operation.name}: subkey must be a non-empty string, not {shown(named)}.")
+            if not isinstance(named, str) or not named or "\0" in named:
+                raise RuleBroken(
+                    f"ctx.{operation.name}: subkey must be a non-empty string without NUL, not {shown(named)}.")
             subkey = named
             given = {k: v for k, v in given.items() if k != "subkey"}
         params = spec.parse(given)
@@ -215,7 +216,7 @@ def _intent(read: Reader, parts: Parts, run: Run, wanted: Wanted, unit: Unit) ->
     sent_as = digest(key, payload)[:40] + (f"-{refusals + 1}" if refusals else "")
     return Intent(
         mutation_key=key, idempotency_key=sent_as, connector=connector,
-        operation=operation, account=parts.connectors[connector].account, target=target, identity=identity,
+        operation=operation, account=parts.connectors[connector].account, target=sound(target), identity=identity,
         payload=payload, params=text_of(wanted.params), subkey=subkey, title=unit.title, preview=wanted.preview,
         deadline_at=parts.clock.now_ms() + int(parts.policy.call_s * 1000), item_id=unit.item_id,
     ), next((row for row in earlier if row["status"] == MutationStatus.APPLIED), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..model.clock import parse_iso
-from ..model.codec import Json, check_id, check_size, shown, stored
+from ..model.codec import Json, check_id, check_size, shown, sound, stored
 from ..model.errors import BadValue, LimitExceeded, RuleBroken
 from ..model.fast_record import fast_record
 from ..model.policy import Policy
@@ -95,9 +95,9 @@ def _title(ui: Json, warn: list[str]) -> str | None:
     if not isinstance(ui, dict) or not (title is None or isinstance(title, str)):
         raise RuleBroken("PrepareResult.ui must be an object {title: string}.")
     if title is None or len(title) <= TITLE_MAX:
-        return title
+        return title and sound(title)
     warn.append(f"ui.title has {len(title):,} characters. People see the first {TITLE_MAX:,}.")
-    return title[:TITLE_MAX]
+    return sound(title[:TITLE_MAX])
 
 
 def _wake(value: Json, warn: list[str]) -> int | None:

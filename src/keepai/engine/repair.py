@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from ..ledger.base import Reader, Row
 from ..ledger.transitions import repairs
 from ..ledger.transitions.shown_acts import ShownAct, as_shown
-from ..model.codec import decode, encode
+from ..model.codec import decode, encode, sound
 from ..model.errors import KeepError, Refused
 from ..model.records import Error, Record, Run
 from ..model.states import Reason, RepairStatus, Status
@@ -139,7 +139,7 @@ async def _offer(parts: Parts, run: Run, repair_id: str, offered: Fix, actor: st
         raise Refused(f"The impact of a repair must be one of {', '.join(IMPACTS)}, not {offered.impact!r}.")
     await _planned(parts, run, offered, actor)
     await parts.ledger.write(
-        repairs.offer_repair, repair_id, run, offered.source, offered.impact, offered.note, barrier=True,
+        repairs.offer_repair, repair_id, run, offered.source, offered.impact, sound(offered.note), barrier=True,
     )
 
 
@@ -218,4 +218,4 @@ async def _check_names(parts: Parts, run: Run, planned: Plan) -> None:
 
 
 async def _end(parts: Parts, repair_id: str, target: RepairStatus, note: str) -> None:
-    await parts.ledger.write(repairs.end_repair, repair_id, target, note, barrier=True)
+    await parts.ledger.write(repairs.end_repair, repair_id, target, sound(note), barrier=True)

@@ -160,8 +160,9 @@ def shown(value: object) -> str:
 
 
 def sound(text: str) -> str:
-    """Text without lone surrogates, which files and databases refuse."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+    """Text without lone surrogates and NUL, which files and databases refuse."""
+    whole = text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+    return whole.replace("\0", "\ufffd") if "\0" in whole else whole
 
 
 def size(text: str | None) -> int:

@@ -15,6 +15,7 @@ from psycopg.adapt import Dumper, Loader
 from psycopg.types.numeric import Int8Dumper
 
 from ...model.clock import Ids
+from ...model.codec import sound
 from ...model.errors import LedgerUnusable
 from .. import stored_ids
 from ..base import Row
@@ -128,8 +129,14 @@ class PostgresStatements:
         self._iterated = itertools.count()
 
     def all(self, query: str, **params: object) -> list[Row]:
-        """Every row."""
-        cursor = self._execute(query, params)
+        """Every row. No text that is kept has the character 0, so whoever looks for one that has finds nothing."""
+        try:
+            cursor = self._execute(query, params)
+        except psycopg.DataError:  # before anything was sent
+            without = {name: sound(value) if isinstance(value, str) else value for name, value in params.items()}
+            if without == params:
+                raise
+            cursor = self._execute(query, without)
         return self._made(query, cursor)(cursor.fetchall()) if cursor.description else []  # type: ignore[return-value]
 
     def one(self, query: str, **params: object) -> Row | None:
