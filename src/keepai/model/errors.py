@@ -27,7 +27,7 @@ KeepError                   what happened, to what, why, what to do
 │ ├ Conflict                the row is not in the state that was expected
 │ │ └ Overtaken             a person skipped an event while `prepare` was choosing it
 │ ├ LedgerUnusable          the file cannot be used; says what to do
-│ │ └ LedgerOlder           it was put back, or lost its log: a person must accept that
+│ │ └ LedgerOlder           it was put back, or lost commits: a person must accept that
 │ │   └ LedgerMoved         it was moved to another place, or its move there has not ended
 │ └ LedgerStopped           a write failed earlier; nothing starts until it is reopened
 ├ ScriptInvalid             `deploy` refused a script; carries the findings
@@ -305,7 +305,7 @@ class LedgerUnusable(LedgerError):
 
 
 class LedgerOlder(LedgerUnusable):
-    """The ledger's file is older than it was; what was sent since is not on record in it."""
+    """The ledger is older than it was; what was sent since is not on record in it."""
 
     code = "ledger_older"
 
