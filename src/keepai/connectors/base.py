@@ -250,7 +250,7 @@ def surface(connectors: Iterable[Connector]) -> Surface:
         check_name(connector.name)
         if connector.name in known:
             raise ConfigError(f"Two connectors are called {connector.name!r}. Give one of them another name: name=….")
-        if not isinstance(connector.account, str) or connector.account != sound(connector.account):
+        if connector.account != sound(str(connector.account)):
             raise ConfigError(
                 f"The account of the connector {connector.name!r} is {connector.account!r}. Make it a text for people.")
         known[connector.name] = connector
