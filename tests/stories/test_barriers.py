@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from keepai import Call, Connector, Keep, Page, mutation, read
 from keepai.ledger.sqlite.store import SqliteLedger
 from keepai.model import crash_points
+from keepai.model.clock import Clock
 from keepai.testing import ManualClock
 from tests.ledger.disk import Disk
 
@@ -22,6 +22,10 @@ class Watched(Disk):
     def __init__(self) -> None:
         super().__init__()
         self.unsynced = 0
+
+    def ledger(self, path: Path, clock: Clock, *, accept_older: bool, works: bool) -> SqliteLedger:
+        """A ledger on this disk."""
+        return SqliteLedger(path, clock, vfs=self.name, accept_older=accept_older)
 
     def wrote(self) -> None:
         super().wrote()
@@ -67,7 +71,7 @@ async def test_nothing_leaves_a_routine_before_its_intent_is_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     disk = Watched()
-    monkeypatch.setattr("keepai.app.open_ledger", partial(SqliteLedger, vfs=disk.name))
+    monkeypatch.setattr("keepai.app.open_ledger", disk.ledger)
     monkeypatch.setattr("keepai.ledger.sqlite.writer._FLUSH_S", 3600)  # the sync of what nobody waits for is not meant
     sheets = Sheets(disk)
     async with Keep(tmp_path / "keep.db", connectors=[sheets], clock=ManualClock("2026-01-05T09:00:00Z")) as keep:
@@ -81,7 +85,7 @@ async def test_nothing_leaves_before_its_intent_is_synced_and_nothing_follows_be
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     disk, at_commit = Watched(), list[tuple[int, int]]()
-    monkeypatch.setattr("keepai.app.open_ledger", partial(SqliteLedger, vfs=disk.name))
+    monkeypatch.setattr("keepai.app.open_ledger", disk.ledger)
     monkeypatch.setattr("keepai.ledger.sqlite.writer._FLUSH_S", 3600)  # the sync of what nobody waits for is not meant
     sheets = Sheets(disk)
     clock = ManualClock("2026-01-05T09:00:00Z")

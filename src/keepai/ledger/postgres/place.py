@@ -185,9 +185,8 @@ class Place:
         self.check()
         try:
             if self._reads is None:
-                connection = self._connect()
-                connection.execute("set default_transaction_read_only = on")
-                self._reads = PostgresStatements(connection)
+                self._reads = PostgresStatements(self._connect())
+                self._reads.connection.execute("set default_transaction_read_only = on")
             if not of_one_moment:
                 return asked(self._reads)
             with one_moment(self._reads.connection):
@@ -204,15 +203,20 @@ class Place:
             self.lose(LedgerStopped(
                 f"{self._name} has not answered this host for {unheard // 1000} s, and lets others run its workflows."))
         if self.lost is not None:
-            raise LedgerStopped(f"{self.lost} This host writes nothing and sends nothing until it has another place.")
+            raise self._without_place()
 
     def lose(self, error: psycopg.Error | LedgerUnusable | LedgerStopped) -> LedgerStopped:
         """Write nothing any more; gives what to raise."""
         if self.lost is None:
             if isinstance(error, psycopg.Error):
-                error = unusable(error, self._url)
-            self.lost = error.message
+                said = " ".join(str(error).split()) or type(error).__name__
+                self.lost = f"The connection to {self._name} was lost: {said}."
+            else:
+                self.lost = error.message
             self._stir()
+        return self._without_place()
+
+    def _without_place(self) -> LedgerStopped:
         return LedgerStopped(f"{self.lost} This host writes nothing and sends nothing until it has another place.")
 
     def watch(self, loop_moved: Callable[[], int | None]) -> None:
