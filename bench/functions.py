@@ -69,7 +69,7 @@ async def one_event(folder: Path, page: str) -> tuple[set[str], set[str]]:
             await keep.run_until_idle()
             runs.append(entered.end())
         assert len(sheets.rows) == box.count, f"{len(sheets.rows)} of {box.count} events were taken"
-        async with PageServer(keep, Settings(path=folder / "keep.db"), port=0) as web:
+        async with PageServer(keep, Settings(ledger=folder / "keep.db"), port=0) as web:
             signed_in = await _asked(web, web.address().removeprefix(web.origin))
             cookie = str(signed_in.getheader("set-cookie")).partition(";")[0]
             for each in await keep.inputs(wf):

@@ -136,7 +136,7 @@ async def measure(count: int, times: int) -> dict[str, Any]:
             await keep.pause(wf)
             await keep.deploy(SCRIPT.replace("NAME", "busy"), grants="all")
             busy = asyncio.ensure_future(_busy(keep, mail))
-            async with PageServer(keep, Settings(path=path), port=0) as web:
+            async with PageServer(keep, Settings(ledger=path), port=0) as web:
                 client = await asyncio.to_thread(Client, web)
                 found = {}
                 for each in ["/static/keep.css", *addresses(wf, run)]:

@@ -282,7 +282,8 @@ def checks_page() -> str:
     return (
         "# What keep db check looks for\n\n`keep db check` reads the whole ledger, changes nothing, and may run beside "
         "a host. It has four checks:\n\n"
-        "- `pages`: SQLite finds every page, index and constraint of the file in order.\n"
+        "- `pages`: the database finds every index and constraint in order. SQLite looks at every page too; "
+        "PostgreSQL does that itself, by checksums.\n"
         "- `references`: every row that refers to another finds it.\n"
         "- `account`: each entry of the [account](../operating/ledger.md#the-account) follows from the one before.\n"
         "- `invariants`: every row came to its present state by [allowed moves](../concepts/states.md), all of them in "

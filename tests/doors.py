@@ -154,9 +154,9 @@ async def opened(folder: Path, door: str, policy: Policy | None = None) -> Async
     """A host with one door open: "page", "webhooks" or "control"."""
     policy = policy or Policy()
     inbox = Inbox(folder / "shop", create=True, name="shop")
-    settings = Settings(path=folder / "keep.db", policy=policy, connectors=(inbox,), hooks=("127.0.0.1", 0))
+    settings = Settings(ledger=folder / "keep.db", policy=policy, connectors=(inbox,), hooks=("127.0.0.1", 0))
     async with AsyncExitStack() as stack:
-        keep = await stack.enter_async_context(Keep(settings.path, connectors=[inbox], policy=policy))
+        keep = await stack.enter_async_context(Keep(settings.ledger, connectors=[inbox], policy=policy))
         address: Address
         name = "x"
         if door == "page":
@@ -165,6 +165,6 @@ async def opened(folder: Path, door: str, policy: Policy | None = None) -> Async
         elif door == "webhooks":
             address = ("127.0.0.1", (await stack.enter_async_context(WebhookPort(settings))).port or 0)
         else:
-            await stack.enter_async_context(ControlSocket(keep, settings.path))
-            address = str(control.socket_path(settings.path))
+            await stack.enter_async_context(ControlSocket(keep, settings.ledger))
+            address = str(control.socket_path(settings.ledger))
         yield Open(address, name, inbox)

@@ -23,9 +23,10 @@ from .engine.repair import RepairHook
 from .engine.retention import Pruned
 from .engine.telling import Teller
 from .ledger.base import Reader
-from .ledger.opening import is_address, open_deliveries, open_ledger
+from .ledger.opening import open_deliveries, open_ledger
 from .model.clock import Clock, SystemClock
 from .model.codec import Json, sound
+from .model.ledger_address import is_address
 from .model.policy import Policy
 from .model.records import Escalation, Event, Input, Item, Mutation, Output, Rows, Run, Workflow
 from .notices.base import Channel
@@ -39,6 +40,13 @@ from .runtime.javascript.runtime import JavaScriptRuntime
 
 T = TypeVar("T")
 P = ParamSpec("P")
+
+
+def place_deliveries(connectors: Iterable[Connector], ledger: str | Path, clock: Clock) -> None:
+    """Have what others send kept in the database of the ledger, if that is where the ledger is."""
+    for each in connectors:
+        if isinstance(each, Inbox) and is_address(ledger):
+            each.keep_in(open_deliveries(str(ledger), each.name, each.most, clock))
 
 
 class Keep:
@@ -62,10 +70,7 @@ class Keep:
 
     async def __aenter__(self) -> Keep:
         redactor = redactor_of(self._connectors)
-        if is_address(self._path):
-            for each in self._connectors:
-                if isinstance(each, Inbox):
-                    each.keep_in(open_deliveries(str(self._path), each.name, each.most, self._clock))
+        place_deliveries(self._connectors, self._path, self._clock)
         ledger = open_ledger(self._path, self._clock, accept_older=self._accept_older, works=self._works)
         self._parts = Parts(
             ledger=ledger,

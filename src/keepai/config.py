@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .model.errors import ConfigError
+from .model.ledger_address import EXAMPLE, has_password, is_address, mistake
 from .model.permissions import grant_of
 from .model.policy import Policy
 from .model.policy import settings as policy_settings
@@ -23,7 +24,8 @@ from .model.policy import settings as policy_settings
 FILE = "keep.toml"
 LEDGER = "keep.db"
 HOOKS = "127.0.0.1:7788"
-ENV_CONFIG, ENV_LEDGER, ENV_POLICY, ENV_PASSWORD = "KEEP_CONFIG", "KEEP_DB", "KEEP_POLICY_", "KEEP_PASSWORD"
+ENV_CONFIG, ENV_FILE, ENV_ADDRESS = "KEEP_CONFIG", "KEEP_DB", "KEEP_LEDGER"
+ENV_POLICY, ENV_PASSWORD = "KEEP_POLICY_", "KEEP_PASSWORD"
 ENV_KEY_FILE, ENV_PASSPHRASE, ENV_NEW_PASSPHRASE = "KEEP_KEY_FILE", "KEEP_PASSPHRASE", "KEEP_NEW_PASSPHRASE"
 BYTES_MAX = 1 << 20
 
@@ -34,7 +36,7 @@ Make = Callable[[str, str, Mapping[str, Any], Path], Any]
 #: Makes the channel of a table [notify.NAME]: its type, its name, its settings, the folder, when it wants digests.
 MakeChannel = Callable[[str, str, Mapping[str, Any], Path, str | None], Any]
 
-KEEP_KEYS = ("path", "repair", "hooks", "key_file")
+KEEP_KEYS = ("path", "ledger", "repair", "hooks", "key_file")
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Settings:
     """What a host runs with."""
 
     file: Path | None = None
-    path: Path = Path(LEDGER)
+    ledger: Path | str = field(default=Path(LEDGER), repr=False)  # a file, or an address, maybe with a password
     policy: Policy = field(default_factory=Policy)
     connectors: tuple[Any, ...] = ()
     repair: tuple[str, ...] = ()  # the program that mends scripts, with its arguments
@@ -69,7 +71,10 @@ class Settings:
 def table() -> list[Setting]:
     """Every setting: its name, its default, one sentence."""
     first = [
-        Setting("keep.path", LEDGER, "The file that holds the ledger, relative to keep.toml.", ENV_LEDGER, "--db"),
+        Setting("keep.path", LEDGER, "The file that holds the ledger, relative to keep.toml.", ENV_FILE, "--db"),
+        Setting("keep.ledger", None, "The address of the PostgreSQL database that holds the ledger instead of a file, "
+                f"such as {EXAMPLE}. In keep.toml and on the command line it has no password: PostgreSQL finds that in "
+                "PGPASSWORD or in ~/.pgpass.", ENV_ADDRESS, "--db"),
         Setting("keep.repair", None, "The program that is given the evidence of a failed run as JSON and may print a "
                 "repaired script, as a list of words."),
         Setting(ENV_PASSWORD, None, "The password of the page; without it the page is reached by a one-time address, "
@@ -105,7 +110,7 @@ def load(
     file = _file(config or env.get(ENV_CONFIG) or None)
     source = _Source.read(file)
     source.check_tables()
-    ledger = _ledger(source, db or env.get(ENV_LEDGER) or None)
+    ledger = typed_place(db) if db else _ledger_of(env) or _ledger(source)
     policy = _policy(source, env)
     connectors, channels = tuple(_connectors(source, make)), tuple(_channels(source, make_channel))
     repair, hooks, key_file = _repair(source), _hooks(source), _key_file(source, env.get(ENV_KEY_FILE) or None)
@@ -232,19 +237,67 @@ def _advice(name: str, known: Iterable[str], form: str = "{}") -> str:
 # -- what the tables say ---------------------------------------------------------------------------
 
 
-def _ledger(source: _Source, given: str | Path | None) -> Path:
-    path = source.section("keep").get("path", LEDGER) if given is None else given
-    if str(path).startswith(("postgresql://", "postgres://")):
-        raise ConfigError(
-            "The command line and the page work on a ledger in a file only, for now. A ledger in PostgreSQL is opened "
-            'in Python: Keep("postgresql://…"); docs/operating/postgres.md says how.'
-        )
-    if given is not None:
-        return Path(given)
-    if not isinstance(path, str) or not path or "\0" in path:
+def typed_place(place: str | Path) -> Path | str:
+    """The place of a ledger that somebody typed: a file, or an address, which others can see in a list of processes."""
+    if not is_address(place):
+        return Path(place)
+    wrong = mistake(str(place)) or (_EXPOSED.format("on the command line, others on this machine can read it")
+                                    if has_password(str(place)) else None)
+    if wrong:
+        raise ConfigError(wrong)
+    return str(place)
+
+
+_EXPOSED = (
+    "There is a password in the address of the ledger; {}. Leave it out: PostgreSQL finds it in the environment "
+    f"variable PGPASSWORD or in ~/.pgpass. Or give the whole address in {ENV_ADDRESS}."
+)
+
+
+def _ledger_of(env: Mapping[str, str]) -> Path | str | None:
+    """The ledger that the environment names, if it does: nobody else reads it there, so a password may be in it."""
+    file, address = env.get(ENV_FILE), env.get(ENV_ADDRESS)
+    if file and address:
+        raise ConfigError(f"{ENV_FILE} names a file, and {ENV_ADDRESS} a database: there is one ledger. Unset one.")
+    if file and is_address(file):
+        raise ConfigError(f"{ENV_FILE} names a file. Give the address of a database in {ENV_ADDRESS} instead.")
+    if not address:
+        return Path(file) if file else None
+    if not is_address(address):
+        raise ConfigError(f"{ENV_ADDRESS} must be an address such as {EXAMPLE}. {ENV_FILE} names a file.")
+    wrong = mistake(address)
+    if wrong:
+        raise ConfigError(f"{ENV_ADDRESS}: {wrong}")
+    return address
+
+
+def _ledger(source: _Source) -> Path | str:
+    """The ledger that keep.toml names."""
+    table = source.section("keep")
+    path, address = table.get("path", LEDGER), table.get("ledger")
+    if address is not None:
+        wrong = _wrong_address(address, has_file="path" in table)
+        if wrong:
+            source.wrong(f"[keep] {wrong}", "keep", "ledger")
+        return str(address)
+    if isinstance(path, str) and is_address(path):
+        source.wrong("[keep] path names a file. Write the address of a database as ledger instead.", "keep", "path")
+    elif not isinstance(path, str) or not path or "\0" in path:
         source.wrong(f'[keep] path must be the name of a file, such as "{LEDGER}", not {path!r}.', "keep", "path")
         path = LEDGER
     return source.folder / Path(path).expanduser()
+
+
+def _wrong_address(address: object, *, has_file: bool) -> str | None:
+    """What is wrong with the `ledger` of a keep.toml, which others may come to read."""
+    if not isinstance(address, str) or not is_address(address):
+        return f'ledger must be the address of a database, such as "{EXAMPLE}". A file is named by path.'
+    if has_file:
+        return "names two ledgers: path is a file, and ledger a database. Remove one."
+    if has_password(address):
+        return "ledger: " + _EXPOSED.format("keep.toml is copied and shown to others")
+    wrong = mistake(address)
+    return f"ledger: {wrong}" if wrong else None
 
 
 def _key_file(source: _Source, given: str | None) -> Path | None:

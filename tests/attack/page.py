@@ -73,7 +73,7 @@ class Site:
 
 @asynccontextmanager
 async def place(folder: Path) -> AsyncIterator[Site]:
-    settings = Settings(path=folder / "keep.db")
+    settings = Settings(ledger=folder / "keep.db")
     async with Story(folder) as story, PageServer(story.keep, settings, port=0) as web:
         served = Served(story, web)
         await served.sign_in()
@@ -212,7 +212,7 @@ async def _other_port(site: Site) -> None:
     must("domain" not in cookie and "httponly" in cookie and "samesite=strict" in cookie, f"the cookie is {cookie}")
     name, _, rest = site.own.partition(".")
     must(rest == "localhost" and len(name) >= 12, f"the page is at {site.own}, where other servers may be as well")
-    async with PageServer(site.served.story.keep, Settings(path=site.served.story.path), port=0) as other:
+    async with PageServer(site.served.story.keep, Settings(ledger=site.served.story.path), port=0) as other:
         must(str(urlsplit(other.origin).hostname) != site.own, "each start has the same name")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
-from keepai.config import ENV_LEDGER, load, table
+from keepai.config import load, table
 from keepai.doors.cli.help_texts import SUMMARIES
 from keepai.doors.cli.main import COMMANDS, keep
 from keepai.doors.cli.text import cells, cut, short
@@ -95,10 +95,11 @@ def test_the_public_names_are_there_though_they_load_late() -> None:
 
 def test_the_table_of_settings_names_every_setting() -> None:
     names = [setting.name for setting in table()]
-    assert names[:5] == ["keep.path", "keep.repair", "KEEP_PASSWORD", "connectors.NAME.type", "keep.hooks"]
-    assert names[5:8] == ["keep.key_file", "KEEP_PASSPHRASE", "KEEP_NEW_PASSPHRASE"]
-    assert names[8:11] == ["workflows.NAME.grants", "notify.NAME.type", "notify.NAME.digest"]
-    assert names[11:] == [f"policy.{name}" for name, _, _ in policy_settings()]
+    assert names[:4] == ["keep.path", "keep.ledger", "keep.repair", "KEEP_PASSWORD"]
+    assert names[4:7] == ["connectors.NAME.type", "keep.hooks", "keep.key_file"]
+    assert names[7:9] == ["KEEP_PASSPHRASE", "KEEP_NEW_PASSPHRASE"]
+    assert names[9:12] == ["workflows.NAME.grants", "notify.NAME.type", "notify.NAME.digest"]
+    assert names[12:] == [f"policy.{name}" for name, _, _ in policy_settings()]
     assert all(setting.meaning.endswith(".") for setting in table())
 
 
@@ -113,25 +114,61 @@ def test_the_password_comes_from_the_environment_alone_and_is_not_shown(tmp_path
 
 def test_flags_win_over_variables_over_the_file_over_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert (load().path, load().policy.call_s, load().file) == (Path("keep.db"), 30.0, None)
+    assert (load().ledger, load().policy.call_s, load().file) == (Path("keep.db"), 30.0, None)
     Path("keep.toml").write_text('[keep]\npath = "a.db"\n[policy]\ncall_s = 1\nsettle_s = 2\n')
     env = {"KEEP_DB": "b.db", "KEEP_POLICY_CALL_S": "3", "KEEP_OTHER": "x", "HOME": os.environ.get("HOME", "/")}
-    assert load().path == Path("a.db")
+    assert load().ledger == Path("a.db")
     settings = load(env=env)
-    assert (settings.path, settings.policy.call_s, settings.policy.settle_s) == (Path("b.db"), 3, 2)
-    assert load(db="c.db", env=env).path == Path("c.db")
+    assert (settings.ledger, settings.policy.call_s, settings.policy.settle_s) == (Path("b.db"), 3, 2)
+    assert load(db="c.db", env=env).ledger == Path("c.db")
     with pytest.raises(ConfigError, match="no such file"):
         load(env={"KEEP_CONFIG": "none.toml"})
 
 
-@pytest.mark.parametrize("where", ["variable", "file"])
-def test_the_command_line_refuses_an_address_in_plain_words(tmp_path: Path, where: str) -> None:
-    address = "postgresql://ann:s3cret@db.example.com/keep"
-    (tmp_path / "keep.toml").write_text(f'[keep]\npath = "{address}"\n' if where == "file" else "")
-    env = {ENV_LEDGER: address} if where == "variable" else {}
-    with pytest.raises(ConfigError, match="on a ledger in a file only, for now") as refused:
-        load(config=tmp_path / "keep.toml", env=env)
-    assert "s3cret" not in refused.value.message
+ADDRESS = "postgresql://ann@db.example.com/keep"
+EXPOSED = "postgresql://ann:s3cret@db.example.com/keep"
+
+
+def test_an_address_is_named_where_a_file_is(tmp_path: Path) -> None:
+    (tmp_path / "keep.toml").write_text(f'[keep]\nledger = "{ADDRESS}"\n')
+    here = tmp_path / "keep.toml"
+    assert load(here).ledger == ADDRESS
+    assert load(here, env={"KEEP_LEDGER": f"{ADDRESS}2"}).ledger == f"{ADDRESS}2"
+    assert load(here, env={"KEEP_DB": "a.db"}).ledger == Path("a.db")
+    assert load(here, f"{ADDRESS}3", {"KEEP_LEDGER": f"{ADDRESS}2"}).ledger == f"{ADDRESS}3"
+    assert load(here, "a.db").ledger == Path("a.db")
+
+
+def test_a_password_in_an_address_is_taken_from_the_environment_alone_and_is_shown_nowhere(tmp_path: Path) -> None:
+    settings = load(env={"KEEP_LEDGER": EXPOSED})
+    assert (settings.ledger, "s3cret" in repr(settings)) == (EXPOSED, False)
+    here = tmp_path / "keep.toml"
+    for text in (EXPOSED, f"{ADDRESS}?sslmode=require&password=s3cret"):
+        here.write_text(f'[keep]\nledger = "{text}"\n')
+        for given in ({"config": here}, {"db": text}):
+            with pytest.raises(ConfigError, match=r"Leave it out: PostgreSQL finds it in .*PGPASSWORD") as refused:
+                load(**given)
+            assert "s3cret" not in refused.value.message
+
+
+@pytest.mark.parametrize(("toml", "env", "told"), [
+    (f'path = "{ADDRESS}"', {}, "path names a file. Write the address of a database as ledger"),
+    ('ledger = "keep.db"', {}, "ledger must be the address of a database, such as"),
+    ("ledger = 5", {}, "ledger must be the address of a database, such as"),
+    (f'ledger = "{ADDRESS}"\npath = "keep.db"', {}, "names two ledgers"),
+    ('ledger = "postgresql://ann:s3/cret@db/keep"', {}, "cannot be read"),
+    ("", {"KEEP_DB": EXPOSED}, "Give the address of a database in KEEP_LEDGER"),
+    ("", {"KEEP_LEDGER": "keep.db"}, "KEEP_DB names a file"),
+    ("", {"KEEP_LEDGER": ADDRESS, "KEEP_DB": "keep.db"}, "Unset one"),
+    ("", {"KEEP_LEDGER": "postgresql://ann:s3#cr@et@db/keep"}, "KEEP_LEDGER: This address cannot be read"),
+])
+def test_a_ledger_that_is_named_wrongly_is_told_what_to_do(
+    tmp_path: Path, toml: str, env: dict[str, str], told: str,
+) -> None:
+    (tmp_path / "keep.toml").write_text(f"[keep]\n{toml}\n")
+    with pytest.raises(ConfigError, match=told) as refused:
+        load(tmp_path / "keep.toml", env=env)
+    assert "s3" not in refused.value.message
 
 
 def test_connectors_are_made_only_if_somebody_wants_them(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_a_host_killed_before_it_noted_what_it_told_leaves_one_to_be_told_again_
     place.type("dev", "--once", code=4)
     assert len(told(place)) == 1, "not at once: it may have arrived"
     settings = Settled().settings()
-    with open_look(settings.path, settings.policy) as look:
+    with open_look(settings.ledger, settings.policy) as look:
         [row] = look.read.all("channel_all")
     assert (row["attempts"], row["error"], row["told_at"]) == (1, None, None)
     assert 20_000 < row["retry_at"] - row["tried_at"] <= 30_000
@@ -77,7 +77,7 @@ def test_a_failing_channel_is_shown_where_people_look(place: Place) -> None:
     [line] = [each for each in place.json("doctor", code=1) if each["name"] == "notify.log"]
     assert (line["state"], said in line["said"]) == ("fail", True)
     settings = Settled().settings()
-    with open_look(settings.path, settings.policy) as look:
+    with open_look(settings.ledger, settings.policy) as look:
         assert any(said in each.said for each in _troubles(look, None))
 
 

@@ -10,9 +10,10 @@ import apsw
 from keepai.ledger.account import verify
 from keepai.ledger.checks import check
 from keepai.ledger.invariants import check_invariants
-from keepai.ledger.opening import is_address, open_reader
+from keepai.ledger.opening import open_reader
 from keepai.ledger.postgres.reader import PostgresReader
 from keepai.ledger.sqlite.connection import Statements
+from keepai.model.ledger_address import is_address
 
 #: Holds only where no event is published again by another run, which would bring it causes of its own.
 MADE_UP = """

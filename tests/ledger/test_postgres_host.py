@@ -16,13 +16,13 @@ import pytest
 
 from keepai.ledger.base import Share, Tx
 from keepai.ledger.postgres import lease
-from keepai.ledger.postgres.connection import shown
 from keepai.ledger.postgres.store import PostgresLedger
 from keepai.ledger.rows import mutation_record
 from keepai.ledger.transitions import mutations, runs, workflows
 from keepai.ledger.transitions.mutations import Doubt, LateEvidence
 from keepai.ledger.transitions.runs import Stop
 from keepai.model.errors import Conflict, LedgerStopped, LedgerUnusable, Refused
+from keepai.model.ledger_address import shown
 from keepai.model.states import MutationStatus, Reason, Status, WorkflowStatus
 from tests.ledger import rows
 from tests.ledger.stores import PostgresStore, Raw

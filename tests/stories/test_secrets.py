@@ -651,7 +651,7 @@ async def test_the_page_says_no_secret_of_a_careless_connector(tmp_path: Path) -
             paths += [f"/runs/{run.id}" for run in await story.keep.runs(wf)]
             paths += [f"/outputs/{sent.id}" for sent in await story.keep.mutations(wf)]
             paths += [f"/inputs/{each.id}" for each in await story.keep.inputs(wf)]
-        async with PageServer(story.keep, Settings(path=story.path), port=0) as web:
+        async with PageServer(story.keep, Settings(ledger=story.path), port=0) as web:
             served = Served(story, web)
             await served.sign_in()
             assert (await served.post("/health/examine")).status == 303

@@ -100,7 +100,7 @@ async def serve(
     folder: Path, password: str | None = None, address: str | None = None, **options: Any,
 ) -> AsyncIterator[Served]:
     """A host on `folder` with its page, to be used in a fixture; `options` are those of the story."""
-    settings = Settings(path=folder / "keep.db", password=password)
+    settings = Settings(ledger=folder / "keep.db", password=password)
     async with Story(folder, **options) as story, PageServer(story.keep, settings, address, port=0) as web:
         yield Served(story, web)
 

@@ -228,7 +228,7 @@ async def test_wrong_passwords_of_one_address_do_not_delay_another(
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "example.com"])
 async def test_an_address_that_others_reach_needs_a_password(story: Story, host: str) -> None:
     with pytest.raises(ConfigError, match="KEEP_PASSWORD"):
-        PageServer(story.keep, Settings(path=story.path), host=host)
+        PageServer(story.keep, Settings(ledger=story.path), host=host)
 
 
 # Other names, other sites

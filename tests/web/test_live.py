@@ -86,7 +86,7 @@ async def test_only_so_many_streams_are_open_at_once(served: Served) -> None:
 
 async def test_the_host_ends_although_pages_are_open(tmp_path) -> None:  # type: ignore[no-untyped-def]
     async with Story(tmp_path) as story:
-        web = PageServer(story.keep, Settings(path=story.path), port=0)
+        web = PageServer(story.keep, Settings(ledger=story.path), port=0)
         await web.__aenter__()
         served = Served(story, web)
         await served.sign_in()

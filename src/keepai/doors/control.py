@@ -1,7 +1,8 @@
 """The door to a running host: one request and one answer, each a line of JSON, over a unix socket.
 
-Only what is named in `REQUESTS` is accepted, with the parameters named there. The socket lies beside the ledger and
-only its owner may use it. Whatever arrives, the host goes on: a request that is malformed, too large or too slow gets
+Only what is named in `REQUESTS` is accepted, with the parameters named there. The socket lies beside the ledger's file;
+if the ledger is in a database, it lies in a folder of the user's own, and each host of the user has one there. Only its
+owner may use it. Whatever arrives, the host goes on: a request that is malformed, too large or too slow gets
 an error or no answer, and nothing else happens.
 """
 
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from ..model import acts
 from ..model.acts import Param
 from ..model.errors import Finding, KeepError, LedgerUnusable, Refused, ScriptInvalid
+from ..model.ledger_address import database_of, is_address
 from .connections import Acceptor, ConnectionLimits, Progress, StreamProtocol, descriptors
 from .peers import misplaced, peer_uid, user
 
@@ -59,14 +61,30 @@ def _plain(result: Any) -> Any:
     return result.to_json() if hasattr(result, "to_json") else result
 
 
-def socket_path(ledger: Path) -> Path:
-    """Where the host of a ledger listens: beside it, or in a folder of the user's own if that is too long."""
-    ledger = ledger.resolve()
-    beside = ledger.with_name(ledger.name + ".sock")
+def socket_path(ledger: str | Path) -> Path:
+    """Where a host listens in this process: beside its file, or in a folder of the user's own if that is too long."""
+    if is_address(ledger):
+        name = f"{_known_by(ledger)}-{os.getpid()}.sock"
+        folders = _own_folders()
+        return next((f / name for f in folders if len(os.fsencode(f / name)) <= PATH_BYTES_MAX), folders[-1] / name)
+    file = Path(ledger).resolve()
+    beside = file.with_name(file.name + ".sock")
     if len(os.fsencode(beside)) <= PATH_BYTES_MAX:
         return beside
-    name = hashlib.sha256(os.fsencode(ledger)).hexdigest()[:32] + ".sock"
+    name = hashlib.sha256(os.fsencode(file)).hexdigest()[:32] + ".sock"
     return next((f / name for f in _own_folders() if len(os.fsencode(f / name)) <= PATH_BYTES_MAX), beside)
+
+
+def _sockets(ledger: str | Path) -> list[Path]:
+    """Where hosts of a ledger may listen. Some of these may be what a dead host has left."""
+    if not is_address(ledger):
+        return [socket_path(ledger)]
+    return [path for folder in _own_folders() for path in sorted(folder.glob(f"{_known_by(ledger)}-*.sock"))]
+
+
+def _known_by(address: str | Path) -> str:
+    """The same for everybody who means this database, whatever user and password they give."""
+    return hashlib.sha256(database_of(str(address)).encode()).hexdigest()[:16]
 
 
 def _own_folders() -> list[Path]:
@@ -80,8 +98,8 @@ def _own_folders() -> list[Path]:
 class ControlSocket:
     """Listens while it is entered. Its owner holds the ledger's lock, so an old socket is a dead host's."""
 
-    def __init__(self, keep: Keep, ledger: Path) -> None:
-        self._keep, self._path = keep, socket_path(ledger)
+    def __init__(self, keep: Keep, ledger: str | Path) -> None:
+        self._keep, self._ledger, self._path = keep, ledger, socket_path(ledger)
         self._serving: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> ControlSocket:
@@ -89,6 +107,7 @@ class ControlSocket:
         if why:
             raise LedgerUnusable(f"The host did not start. {why}")
         try:
+            _clear(self._ledger)
             listener = _bind(self._path)
         except OSError as error:
             raise LedgerUnusable(f"The socket {self._path} cannot be made ({error.strerror or error}).") from None
@@ -152,17 +171,30 @@ def _stranger(connected: socket.socket) -> Refused | None:
                    "Use the account that runs the host.")
 
 
+def _clear(ledger: str | Path) -> None:
+    """Remove what dead hosts have left of a ledger in a database: nobody else looks at those places again."""
+    for path in _sockets(ledger) if is_address(ledger) else ():
+        try:
+            _connect(path).close()
+        except NoHost:
+            path.unlink(missing_ok=True)
+        except LedgerUnusable:
+            continue  # it is not ours
+
+
 def _bind(path: Path) -> socket.socket:
+    """A socket that listens. It gets its name when it does, so nobody takes it for one of a dead host."""
     if path.parent in _own_folders():
         _make_own(path.parent)
-    if path.exists() or path.is_symlink():
-        if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise OSError("something else lies there; move it away")
-        path.unlink()
+    if (path.exists() or path.is_symlink()) and not stat.S_ISSOCK(path.lstat().st_mode):
+        raise OSError("something else lies there; move it away")
     listener = socket.socket(socket.AF_UNIX)
-    before = os.umask(0o177)
+    before, new = os.umask(0o177), path.with_name(path.name + "~")
     try:
-        listener.bind(str(path))
+        new.unlink(missing_ok=True)
+        listener.bind(str(new))
+        listener.listen()
+        new.replace(path)
     except OSError:
         listener.close()
         raise
@@ -223,10 +255,9 @@ _TOO_MANY = _refusal(Refused("The host does as many acts at one time as it can. 
 # -- the other side --------------------------------------------------------------------------------
 
 
-def ask(ledger: Path, act: str, params: Mapping[str, Any], wait_s: float = ANSWER_S) -> Any:
-    """Have the running host of a ledger do something; raises `NoHost`, or what the host raised."""
-    with socket.socket(socket.AF_UNIX) as connection:
-        _connect(connection, socket_path(ledger))
+def ask(ledger: str | Path, act: str, params: Mapping[str, Any], wait_s: float = ANSWER_S) -> Any:
+    """Have a running host of a ledger do something; raises `NoHost`, or what the host raised."""
+    with _to_host(ledger) as connection:
         connection.settimeout(wait_s)
         answer = _asked(connection, _line({"act": act, "params": dict(params)}))
     if answer.get("ok"):
@@ -234,30 +265,50 @@ def ask(ledger: Path, act: str, params: Mapping[str, Any], wait_s: float = ANSWE
     raise _raised(answer.get("error") or {})
 
 
-def is_running(ledger: Path) -> bool:
-    """Whether a host of this user listens for this ledger."""
-    with socket.socket(socket.AF_UNIX) as connection:
-        try:
-            _connect(connection, socket_path(ledger))
-        except (NoHost, LedgerUnusable):
-            return False
+def is_running(ledger: str | Path) -> bool:
+    """Whether a host of this user listens on this machine for this ledger."""
+    try:
+        _to_host(ledger).close()
+    except (NoHost, LedgerUnusable):
+        return False
     return True
 
 
-def _connect(connection: socket.socket, path: Path) -> None:
-    """Connect to the host, and make sure that it is one of this user's before anything is sent."""
+def _to_host(ledger: str | Path) -> socket.socket:
+    """A connection to a host of a ledger."""
+    for path in _sockets(ledger):
+        try:
+            return _connect(path)
+        except NoHost:
+            continue
+    raise NoHost
+
+
+def _connect(path: Path) -> socket.socket:
+    """Connect to a host, and make sure that it is one of this user's before anything is sent."""
     why = misplaced(path)
     if why and path.exists():
         raise LedgerUnusable(f"Nothing was sent. {why}")
+    connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(CONNECT_S)
     try:
         connection.connect(str(path))
-        uid = peer_uid(connection)
+        _check_peer(connection, path)
     except (FileNotFoundError, ConnectionRefusedError):
+        connection.close()
         raise NoHost from None
     except OSError as error:
+        connection.close()
         told = error.strerror or f"it took no connection within {CONNECT_S:g} s"
         raise LedgerUnusable(f"The host's socket {path} cannot be used: {told}. Nothing was sent.") from None
+    except LedgerUnusable:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_peer(connection: socket.socket, path: Path) -> None:
+    uid = peer_uid(connection)
     if uid not in (None, 0, os.geteuid()):
         raise LedgerUnusable(f"The process that listens at {path} runs as {user(uid)}, not as you. Nothing was sent. "
                              "Use the account that runs the host; if that is yours, end the other process.")

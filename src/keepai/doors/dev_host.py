@@ -15,6 +15,7 @@ import click
 from ..app import Keep
 from ..config import Settings
 from ..model.errors import KeepError
+from ..model.ledger_address import shown
 from ..reading.look import Look, open_look
 from ..reading.wording import clock, count
 from .cli.auto_deploy import AutoDeploy
@@ -48,8 +49,8 @@ async def run_dev_host(settings: Settings, page: PagePlace | None, once: bool, a
         opened.enter_context(repeats_counted(lambda text: say(plain(text))))
         if short := shortage():
             say(short)
-        async with new_host(settings) as keep, ControlSocket(keep, settings.path):
-            look = opened.enter_context(open_look(settings.path, settings.policy, keep))
+        async with new_host(settings) as keep, ControlSocket(keep, settings.ledger):
+            look = opened.enter_context(open_look(settings.ledger, settings.policy, keep))
             _greet(settings, look, once)
             async with AsyncExitStack() as shown:
                 if not once:
@@ -114,7 +115,7 @@ async def _work(
     ending = asyncio.ensure_future(told_to_end.wait())
     warned = was_cut = False
     while not work.done() and not ending.done():
-        _tell(narrator.news(look), as_json)
+        _tell(await asyncio.to_thread(narrator.news, look), as_json)  # a database is asked over a network
         why = keep.parts.ledger.stopped()
         if why and not warned:
             say(why)
@@ -131,7 +132,7 @@ async def _work(
 def _remember_state(settings: Settings, narrator: Narrator) -> None:
     """Remember the state before this host starts, so that it reports what it takes over."""
     try:
-        with open_look(settings.path, settings.policy) as look:
+        with open_look(settings.ledger, settings.policy) as look:
             narrator.catch_up(look)
     except KeepError:
         return  # there is no ledger yet, or the host will say what is wrong with it
@@ -140,7 +141,8 @@ def _remember_state(settings: Settings, narrator: Narrator) -> None:
 def _greet(settings: Settings, look: Look, once: bool) -> None:
     names = ", ".join(connector.name for connector in settings.connectors) or "none"
     workflows = count(len(look.read.all("workflow_all")), "workflow")
-    say(f"Keep runs {workflows} from {settings.path}; connectors: {names}." + ("" if once else " Ctrl-C ends it."))
+    ends = "" if once else " Ctrl-C ends it."
+    say(f"Keep runs {workflows} from {shown(settings.ledger)}; connectors: {names}.{ends}")
 
 
 def _tell(news: list[NewsLine], as_json: bool) -> None:

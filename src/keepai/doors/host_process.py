@@ -20,12 +20,14 @@ FINISH_S = 3.0
 END_S = 4.6
 
 
-def new_host(settings: Settings, *, accept_older: bool = False) -> Keep:
-    """A host with these settings, to be entered; what it does is done in the name of this user."""
+def new_host(settings: Settings, *, accept_older: bool = False, works: bool = True) -> Keep:
+    """A host with these settings, to be entered; what it does is done in the name of this user.
+
+    Without `works` it leaves the workflows of a ledger that hosts share to others."""
     repair = by_command(settings.repair) if settings.repair else None
     return Keep(
-        settings.path, connectors=settings.connectors, policy=settings.policy, actor=_actor(), repair=repair,
-        accept_older=accept_older, channels=settings.channels,
+        settings.ledger, connectors=settings.connectors, policy=settings.policy, actor=_actor(), repair=repair,
+        accept_older=accept_older, channels=settings.channels, works=works,
     )
 
 

@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterable, Mapping
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
 
 from starlette.types import Receive, Scope, Send
 
+from ..app import place_deliveries
 from ..config import Settings
 from ..connectors.base import Connector
 from ..connectors.webhook.base import Deliveries, carry
 from ..connectors.webhook.inbox import Inbox, Receipt
 from ..ledger.opening import inboxes as held
-from ..ledger.opening import is_address, open_deliveries
-from ..model.clock import Clock
+from ..ledger.opening import open_deliveries
+from ..model.clock import Clock, SystemClock
 from ..model.errors import ConfigError
+from ..model.ledger_address import is_address
 from .connections import listening
 from .http_server import HttpServer, http_bounds
 
@@ -65,6 +67,18 @@ def inboxes(settings: Settings) -> dict[str, Inbox]:
     if not settings.connectors:
         return {}
     return {each.name: each for each in settings.connectors if isinstance(each, Inbox)}
+
+
+@contextmanager
+def deliveries_placed(connectors: Sequence[Connector], ledger: str | Path) -> Iterator[None]:
+    """Have connectors know where deliveries are kept while they are tried without a host."""
+    place_deliveries(connectors, ledger, SystemClock())
+    try:
+        yield
+    finally:
+        for each in connectors:
+            if isinstance(each, Inbox):
+                each.close()
 
 
 def carry_deliveries(connectors: Iterable[Connector], there: str | Path, here: str | Path, clock: Clock) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from ..model.clock import Ids
+from ..model.records import Record
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -47,15 +48,34 @@ class Reader(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class SeenHost(Record):
+    """A host that has not ended, as a ledger sees it that several may share."""
+
+    id: str
+    machine: str
+    pid: int
+    started_at: int
+    workflows: int  # how many it runs
+    silent_ms: int  # for how long it has not said that it lives
+    works: bool  # otherwise it is a command that looks or acts
+    drains: bool  # a person wants it to hand over its work and end
+    lives: bool  # otherwise it was silent for too long, and is not known to be dead
+
+
 class OpenReader(Reader, Protocol):
     """A look at a ledger that lasts until it is closed."""
 
-    path: Path
     name: str  # for people: the file, or the address without its password
+    path: Path | None  # the file, if it is one
     refused: str | None  # why no host starts with it, although it can be read
 
     def bytes(self) -> int:
         """How much room it takes where it lies."""
+        ...
+
+    def hosts(self) -> list[SeenHost]:
+        """The hosts that have not ended, the oldest first, if the ledger itself knows; a file does not."""
         ...
 
     def change(self) -> int:

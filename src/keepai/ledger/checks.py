@@ -40,8 +40,9 @@ Found = tuple[bool, str, dict[str, Json]]
 def _pages(read: Reader) -> Found:
     found: list[Json] = [str(row["found"]) for row in read.all("check_pages")]
     if found == ["ok"]:
-        return True, "Every page, index and constraint of the file holds.", {}
-    return False, f"The file is damaged: {found[0]}. Keep a copy of it and restore the newest backup.", {"found": found}
+        return True, "Every index and constraint holds; of a file, every page too.", {}
+    return False, f"The ledger is damaged: {found[0]}. Keep a copy of it and restore the newest backup.", {
+        "found": found}
 
 
 def _references(read: Reader) -> Found:

@@ -142,7 +142,7 @@ def refusal(name: str, mark: Row | None) -> LedgerMoved | None:
     if mark["went"]:
         return LedgerMoved(
             f"{name} was moved to {place} on {at}. That is the ledger now: what was done there is not on record here, "
-            "and would be done again. Name it with --db, KEEP_DB or [keep] path. If it is lost for good, look at the "
+            "and would be done again. Name it in keep.toml, or with --db. If it is lost for good, look at the "
             "outside systems for what was sent, and say `keep db accept-older` to go on here.", *known, went=True)
     return LedgerMoved(
         f"{name} was copied from {place} on {at}, and that move has not ended, or {place} cannot be read from here. "
@@ -186,6 +186,13 @@ def move(
     return Moved(source.name, target.name, "moved", tuple(was for _, was in copied.values()))
 
 
+def copy(source: LedgerPlace, target: MoveTarget, clock: Clock) -> None:
+    """Make the target a ledger of its own with all that is in the source. Nothing is compared."""
+    now, mover = clock.now_ms(), Ids(clock).new("hst")
+    _copy(source, target, mover, now, lambda *told: None)
+    target.arrive(mover)
+
+
 def _may_be_overwritten(source: Reader, target: Reader) -> bool:
     """Whether what is at the target is a copy that no host has opened, and all that it tells is in the source too."""
     mark, here, there = target.one("moved_mark"), target.one("ledger_reached"), source.one("ledger_reached")
@@ -210,7 +217,7 @@ def _finished(source: MoveSource, target: MoveTarget, left: Row, came: Row | Non
 
 
 def _copy(
-    source: MoveSource, target: MoveTarget, mover: str, now: int, progress: Progress,
+    source: LedgerPlace, target: MoveTarget, mover: str, now: int, progress: Progress,
 ) -> dict[str, tuple[TableShape, MovedTable]]:
     """Fill the target; gives what was copied of each table of the source, and what it had then."""
     crash_points.reach("before:move_copies")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..model.clock import Clock
 from ..model.errors import KeepError, LedgerMoved, LedgerUnusable, Refused
+from ..model.ledger_address import is_address, shown
 from . import moving
 from .base import Ledger, OpenReader
 from .checks import Check
@@ -21,11 +22,6 @@ from .moving import Moved, MoveSource, MoveTarget, Progress, Told
 if TYPE_CHECKING:
     from .postgres.deliveries import PostgresDeliveries
     from .postgres.server_facts import ServerFact
-
-
-def is_address(path: str | Path) -> bool:
-    """Whether this names a PostgreSQL database, and not a file."""
-    return str(path).startswith(("postgresql://", "postgres://"))
 
 
 def open_ledger(path: str | Path, clock: Clock, *, accept_older: bool = False, works: bool = True) -> Ledger:
@@ -80,7 +76,7 @@ def move(
     `told` gives what people are shown of a ledger; it must be the same at both places. `carry` brings what is kept
     beside a ledger, and may be called again. Given again after a crash, it goes on or begins anew."""
     if str(source) == str(target):
-        raise Refused(f"{source} is where the ledger is already. Name another place.")
+        raise Refused(f"{shown(source)} is where the ledger is already. Name another place.")
     with closing(_leaving(source)) as leaves, closing(_receiving(target)) as receives:
         return moving.move(leaves, receives, clock, told, progress, carry, dry_run=dry_run)
 
@@ -144,11 +140,20 @@ def inboxes(address: str) -> list[str]:
     return deliveries.inboxes(address)
 
 
-def copy(path: Path, target: Path) -> None:
-    """Write a ledger into the new file `target`, as it is now; neither checked nor synced."""
-    from .sqlite import backups
+def copy(path: str | Path, target: Path, clock: Clock) -> None:
+    """Write a ledger, if there is one, into the new file `target`, as it is now; neither checked nor synced."""
+    if not is_address(path):
+        from .sqlite import backups
 
-    backups.copy(path, target)
+        if Path(path).exists() and Path(path).stat().st_size:
+            backups.copy(Path(path), target)
+        return
+    _need_psycopg()
+    from .postgres.move_ends import PostgresMoment
+
+    with closing(PostgresMoment(str(path))) as source, closing(_receiving(target)) as made:
+        if source.holds():
+            moving.copy(source, made, clock)
 
 
 def backup(path: str | Path, target: Path) -> list[Check]:

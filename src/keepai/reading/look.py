@@ -19,7 +19,6 @@ from .views import Views
 class Look:
     """An open ledger that can only be read."""
 
-    path: Path
     views: Views
     read: OpenReader
     now_ms: int
@@ -31,4 +30,4 @@ def open_look(ledger: str | Path, policy: Policy, host: HostFacts | None = None)
     """A read-only look at a ledger; it creates nothing. `host` is one in this process."""
     clock = SystemClock()
     with closing(open_reader(ledger)) as read:
-        yield Look(read.path, Views(read, policy, host), read, clock.now_ms(), clock.steady_ms)
+        yield Look(Views(read, policy, host), read, clock.now_ms(), clock.steady_ms)

@@ -20,6 +20,7 @@ from ..connectors.base import Call, Connector, OperationSpec, Page, Verdict
 from ..engine.deploy import Configured, Deployment, Grants, modes_of
 from ..ledger.base import Reader
 from ..ledger.opening import copy
+from ..model.clock import SystemClock
 from ..model.codec import Json
 from ..model.errors import Transient
 from ..model.operations import Kind
@@ -80,24 +81,19 @@ class Rehearsal(Record):
 
 
 async def rehearse(
-    path: Path, source: str, grants: Grants, connectors: Sequence[Connector], policy: Policy, strand: bool = False,
-    configured: Configured = None,
+    path: str | Path, source: str, grants: Grants, connectors: Sequence[Connector], policy: Policy,
+    strand: bool = False, configured: Configured = None,
 ) -> Rehearsal:
     """Try a script on a copy of the ledger at `path`, if there is one. Raises what a deploy would."""
     with tempfile.TemporaryDirectory(prefix="keep-rehearsal-") as folder:
         copied = Path(folder) / "keep.db"
-        await asyncio.to_thread(_copy, path, copied)
+        await asyncio.to_thread(copy, path, copied, SystemClock())
         stage = RehearsalState()
         muted = [ReadOnlyConnector(connector, stage) for connector in connectors]
         async with Keep(copied, connectors=muted, policy=policy) as keep:
             others = await keep.workflows()
             deployed = await keep.deploy(source, grants=grants, strand=strand, configured=configured)
             return await _rehearse(keep, source, deployed, others, stage)
-
-
-def _copy(path: Path, target: Path) -> None:
-    if path.exists() and path.stat().st_size:
-        copy(path, target)
 
 
 @dataclass

@@ -27,7 +27,7 @@ CLOSED_MS = 10_000  #: for this long a missing or wrong key is not asked for aga
 
 
 def path_beside(ledger: Path) -> Path:
-    """The file with the secrets of a ledger's connections: `keep.secrets` beside `keep.db`."""
+    """The file with the secrets of the connections: `keep.secrets` beside `keep.db`."""
     return ledger.with_suffix(".secrets")
 
 

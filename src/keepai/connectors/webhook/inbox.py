@@ -109,10 +109,11 @@ class Inbox(Connector):
             self.deliveries.close()
 
     async def check(self) -> str:
-        """Check that the secret and the folder exist. Only a delivery shows whether senders can reach the host."""
+        """Check that the secret and the place exist. Only a delivery shows whether senders can reach the host."""
         self.secret("secret")
         await asyncio.to_thread(self._place().check)
-        return "its secret and folder exist; only a delivery shows whether senders can reach this host"
+        place = "folder exist" if isinstance(self.deliveries, Spool) else "place in the ledger's database exist"
+        return f"its secret and {place}; only a delivery shows whether senders can reach this host"
 
     def _place(self) -> Deliveries:
         if self.deliveries is None:

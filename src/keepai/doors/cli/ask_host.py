@@ -22,7 +22,7 @@ def ask_host(
 ) -> Any:
     """Have the running host do an act. Without one, do it here, after `first`."""
     try:
-        return control.ask(session.settings().path, act, params)
+        return control.ask(session.settings().ledger, act, params)
     except control.NoHost:
         return _act_here(session, act, params, first)
 
@@ -34,7 +34,7 @@ def _act_here(
     unlock_secrets(settings)
 
     async def perform() -> Any:
-        async with new_host(settings) as keep:
+        async with new_host(settings, works=False) as keep:
             if first is not None:
                 await first(keep)
             return await control.perform(keep, act, params)
@@ -43,7 +43,7 @@ def _act_here(
         return asyncio.run(perform())
     except LedgerUnusable:
         try:  # a host that was just starting listens by now
-            return control.ask(settings.path, act, params)
+            return control.ask(settings.ledger, act, params)
         except control.NoHost:
             pass
         raise

@@ -43,7 +43,7 @@ class CommandSession:
     def look(self, *, tells: bool = False) -> Iterator[Look]:
         """The ledger, to be read. If hosts refuse it, this is printed here, unless the command `tells` it itself."""
         settings = self.settings()
-        with open_look(settings.path, settings.policy) as look:
+        with open_look(settings.ledger, settings.policy) as look:
             if look.read.refused and not tells:
                 say(plain(look.read.refused))
             yield look
@@ -51,7 +51,7 @@ class CommandSession:
     def told(self, look: str, **params: Any) -> Any:
         """What the running host says to a look that needs what only it knows; None if none does."""
         try:
-            return control.ask(self.settings().path, look, params, control.LOOK_S)
+            return control.ask(self.settings().ledger, look, params, control.LOOK_S)
         except (control.NoHost, KeepError):
             return None
 

@@ -23,6 +23,7 @@ from ...connectors.sign_in import SignIn
 from ...model.errors import ConfigError, Refused
 from ...vault.file import replace
 from ..health_checks import FAIL, OK, HealthLine, check_connector
+from ..webhooks import deliveries_placed
 from . import secret_input
 from .command_session import CommandSession, with_json, with_session
 from .signing import sign_in
@@ -49,7 +50,7 @@ def connect(
 
     At a terminal it asks for the settings of TYPE and, unseen, for its secrets. If people can sign in to TYPE with a
     browser, it opens the page and waits. Then it checks the connection. If the connection answers or cannot be checked,
-    or if you say so, it adds [connectors.NAME] to keep.toml and stores the secrets, encrypted, beside the ledger. A
+    or if you say so, it adds [connectors.NAME] to keep.toml and stores the secrets, encrypted, in keep.secrets. A
     table that exists already stays as it is; then it asks only for the secrets.
     """
     settings = session.settings()
@@ -65,7 +66,8 @@ def connect(
     signs = offer is not None and (anew or (secret_input.at_terminal() and offer.secret not in trial))
     if offer and signs:
         _sign_in(connector, offer, trial, browser=secret_input.at_terminal() and not no_browser)
-    found = _tried(connector, trial)
+    with deliveries_placed([connector], settings.ledger):
+        found = _tried(connector, trial)
     if found.state == FAIL:
         hint = " With --sign-in you sign in with a browser." if offer and not signs else ""
         _refuse_unless_wanted(name, found.said + hint, unchecked)

@@ -1,23 +1,24 @@
-"""`keep db`: the ledger's file itself."""
+"""`keep db`: the ledger itself, wherever it is."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ...config import Settings
+from ...config import Settings, typed_place
 from ...engine.retention import before_ms, measure
 from ...ledger.checks import check as checked
 from ...ledger.opening import backup as backed_up
-from ...ledger.opening import is_address
 from ...ledger.opening import move as moved
 from ...ledger.opening import vacuum as vacuumed
 from ...model.clock import Clock, SystemClock
 from ...model.errors import LedgerOlder
+from ...model.ledger_address import is_address, shown
 from ...reading.everything_shown import everything_shown
 from ...reading.wording import count, size
 from ..host_process import new_host
@@ -25,13 +26,14 @@ from ..webhooks import carry_deliveries
 from .ask_host import ask_host
 from .command_session import CommandSession, with_json, with_session
 from .text import echo, echo_json, field, plain, say
+from .wiring import secrets_file
 
 PROGRESS_MS = 2_000
 
 
 @click.group()
 def db() -> None:
-    """The ledger's file."""
+    """The ledger itself."""
 
 
 @db.command()
@@ -42,20 +44,21 @@ def check(session: CommandSession, as_json: bool) -> None:
 
     It only reads, and may run beside a host. Exit code 1 if something is wrong.
     """
+    settings = session.settings()
     with session.look() as look:
         found = checked(look.read)
     sound = all(each.sound for each in found)
     if as_json:
-        echo_json({"path": str(look.path), "sound": sound, "checks": [each.to_json() for each in found]})
+        echo_json({"path": shown(settings.ledger), "sound": sound, "checks": [each.to_json() for each in found]})
     else:
         said = [(each.name, f"{'ok' if each.sound else 'BROKEN'}: {each.said}") for each in found]
-        echo(plain(str(look.path)), *(line for name, text in said for line in field(name, text)))
+        echo(plain(shown(settings.ledger)), *(line for name, text in said for line in field(name, text)))
     sys.exit(0 if sound else 1)
 
 
 def _present(session: CommandSession) -> str | Path:
     """Where the ledger is; a file is looked into first."""
-    path = session.settings().path
+    path = session.settings().ledger
     if not is_address(path):
         with session.look():
             pass
@@ -71,6 +74,7 @@ def backup(session: CommandSession, file: str, as_json: bool) -> None:
 
     A host may run meanwhile. The copy is checked like `keep db check` does before it gets its name; it overwrites
     nothing. A restored backup does not know what happened since: look at the outside systems before you let it run.
+    It is for a ledger in a file; PostgreSQL has tools of its own.
     """
     path = _present(session)
     found = backed_up(path, Path(file))
@@ -88,7 +92,7 @@ def vacuum(session: CommandSession, as_json: bool) -> None:
     """Rewrite the file without its unused space.
 
     `keep db prune` leaves unused space. No host may run meanwhile, and the disk needs as much free space as the
-    ledger takes.
+    ledger takes. PostgreSQL does this by itself.
     """
     path = _present(session)
     before, after = vacuumed(path)
@@ -111,24 +115,28 @@ def move(session: CommandSession, to: str, dry_run: bool, as_json: bool) -> None
     any moment, exactly one of the two is the ledger: type the same again. Nothing is deleted at the old place.
     Deliveries of webhooks are carried along; secrets stay where they are.
     """
-    settings = session.settings(connectors=True)
+    settings, target = session.settings(connectors=True), typed_place(to)
     clock = SystemClock()
     now = clock.now_ms()
     done = moved(
-        settings.path, to, clock, lambda read: everything_shown(read, settings.policy, now), _Progress(clock).rows,
-        lambda: carry_deliveries(settings.connectors, settings.path, to, clock), dry_run=dry_run,
+        settings.ledger, target, clock, lambda read: everything_shown(read, settings.policy, now),
+        _Progress(clock).rows, lambda: carry_deliveries(settings.connectors, settings.ledger, target, clock),
+        dry_run=dry_run,
     )
     if as_json:
         echo_json({**done.to_json(), "rows": done.rows})
         return
-    source, target = plain(done.source), plain(done.target)
     rows = f"{count(done.rows, 'row')} in {count(len(done.tables), 'table')}"
     if done.state == "would_move":
-        echo(f"{source} is whole. {rows} would be moved to {target}, which holds no ledger.")
+        echo(f"{plain(done.source)} is whole. {rows} would be moved to {plain(done.target)}, which holds no ledger.")
         return
     what = "had been moved" if done.state == "finished" else f"was moved, {rows}, compared and checked"
-    echo(f"{source} {what}: {target} is the ledger now.", f"Name it: --db, KEEP_DB, or path under [keep] in keep.toml. "
-         f"No host begins at {source} any more.")
+    named = f'{"ledger" if is_address(target) else "path"} = "{plain(done.target)}"'
+    echo(f"{plain(done.source)} {what}: {plain(done.target)} is the ledger now.",
+         f"Name it under [keep] in keep.toml: {named}. No host begins at {plain(done.source)} any more.")
+    old, new = secrets_file(settings), secrets_file(replace(settings, ledger=target))
+    if old.exists() and old != new:
+        echo(f"The secrets stayed where they were. Copy {plain(str(old))} to {plain(str(new))}.")
 
 
 class _Progress:
@@ -161,11 +169,11 @@ def accept_older(session: CommandSession, as_json: bool) -> None:
     settings = session.settings(connectors=True)
     was_older = asyncio.run(_accepted(settings))
     if as_json:
-        echo_json({"path": str(settings.path), "was_older": was_older})
+        echo_json({"path": shown(settings.ledger), "was_older": was_older})
     elif was_older:
-        echo(f"{plain(str(settings.path))} is the ledger from now on. Nothing has run yet.")
+        echo(f"{plain(shown(settings.ledger))} is the ledger from now on. Nothing has run yet.")
     else:
-        echo(f"{plain(str(settings.path))} has come as far as it ever had: there is nothing to accept.")
+        echo(f"{plain(shown(settings.ledger))} has come as far as it ever had: there is nothing to accept.")
 
 
 async def _accepted(settings: Settings) -> bool:

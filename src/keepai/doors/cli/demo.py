@@ -91,7 +91,7 @@ class DemoPlay:
         begun, narrator = SystemClock().steady_ms(), Narrator()
         self._prepare()
         settings = load(self._folder / "keep.toml")
-        with open_look(settings.path, settings.policy) as look:
+        with open_look(settings.ledger, settings.policy) as look:
             self._kill_after_the_row(look, narrator)
             self._kill_before_the_row(look, narrator)
             self._finish(look, narrator)

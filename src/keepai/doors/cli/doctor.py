@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,9 +13,10 @@ import click
 from ...config import Settings
 from ...connectors.redacted import redacted, redactor_of
 from ...ledger.checks import check
-from ...ledger.opening import examine, is_address, library
+from ...ledger.opening import examine, library
 from ...model.clock import SystemClock
 from ...model.errors import ConfigError, KeepError, LedgerUnusable, NotFound
+from ...model.ledger_address import shown
 from ...reading.look import Look, open_look
 from ...reading.wording import count, size
 from ...vault.file import is_others
@@ -32,9 +34,11 @@ from ..health_checks import (
     check_sandbox,
 )
 from ..peers import misplaced
+from ..webhooks import deliveries_placed
 from .command_session import CommandSession, with_json, with_session
 from .secret_input import weakness
 from .secrets import states
+from .status import placed
 from .text import echo, echo_json, field, plain
 from .wiring import connections, vault_of
 
@@ -77,7 +81,8 @@ async def _examined(session: CommandSession) -> list[HealthLine]:
     found.append(_config(settings))
     found += secrets_found(settings)
     redactor = redactor_of(settings.connectors)
-    found += [await check_connector(redacted(each, redactor)) for each in settings.connectors]
+    with deliveries_placed(settings.connectors, settings.ledger):
+        found += [await check_connector(redacted(each, redactor)) for each in settings.connectors]
     return [*found, *_server(settings), *_ledger(settings), *_disk(settings), connections_found(settings)]
 
 
@@ -165,34 +170,35 @@ def _secret_found(state: Mapping[str, Any]) -> HealthLine:
 
 def _server(settings: Settings) -> list[HealthLine]:
     """Whether the server that keeps the ledger is fit for that, if one does."""
-    if not is_address(settings.path):
+    if isinstance(settings.ledger, Path):
         return []
-    found = examine(str(settings.path), SystemClock())
+    found = examine(settings.ledger, SystemClock())
     return [HealthLine(each.name, each.state, plain(each.said), plain(each.do)) for each in found]
 
 
 def _disk(settings: Settings) -> list[HealthLine]:
     """How much room there is for a file; that of a server is not seen from here."""
-    return [] if is_address(settings.path) else [check_disk(settings.path)]
+    return [check_disk(settings.ledger)] if isinstance(settings.ledger, Path) else []
 
 
 def _ledger(settings: Settings) -> list[HealthLine]:
     try:
-        with open_look(settings.path, settings.policy) as look:
-            return [*_content(look), *check_channels(look), _host(look), check_clock(look)]
+        with open_look(settings.ledger, settings.policy) as look:
+            found = _content(look, shown(settings.ledger))
+            return [*found, *check_channels(look), _host(look, settings.ledger), check_clock(look)]
     except NotFound as error:
         return [HealthLine("ledger", WARN, error.message)]
     except KeepError as error:
         return [HealthLine("ledger", FAIL, plain(error.message))]
 
 
-def _content(look: Look) -> Iterator[HealthLine]:
+def _content(look: Look, name: str) -> Iterator[HealthLine]:
     if look.read.refused:
         yield HealthLine("ledger", FAIL, plain(look.read.refused))
         return
     bytes_ = look.read.bytes()
     workflows = count(len(look.read.all("workflow_all")), "workflow")
-    said = f"{look.read.name if is_address(look.read.name) else look.path}: {workflows}, {size(bytes_)}"
+    said = f"{name}: {workflows}, {size(bytes_)}"
     if bytes_ > CHECKED_MAX:
         yield HealthLine("ledger", OK, f"{said}; it is large and was not checked.", "`keep db check` checks it.")
         return
@@ -204,10 +210,13 @@ def _content(look: Look) -> Iterator[HealthLine]:
         yield HealthLine("ledger", OK, f"{said}; checked and whole")
 
 
-def _host(look: Look) -> HealthLine:
-    why = misplaced(socket_path(look.path))
+def _host(look: Look, ledger: str | Path) -> HealthLine:
+    why = misplaced(socket_path(ledger))
     if why:
         return HealthLine("host", FAIL, "commands do not trust the place of its socket.", plain(why))
-    if is_running(look.path):
+    if is_running(ledger):
         return HealthLine("host", OK, "one is running")
+    elsewhere = [placed(host) for host in look.read.hosts() if host.works and host.lives]
+    if elsewhere:
+        return HealthLine("host", OK, f"at work elsewhere: {', '.join(elsewhere)}")
     return HealthLine("host", WARN, "none is running: nothing happens.", "`keep dev` or `keep serve` starts one.")

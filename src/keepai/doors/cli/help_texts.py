@@ -116,7 +116,7 @@ SUMMARIES = {
     "blast": "What a script version touched: its inputs, items, mutations.",
     "logs": "What a workflow's runs did, line by line.",
     "notify": "The channels through which people are told.",
-    "db": "The ledger's file.",
+    "db": "The ledger itself.",
     "doctor": "See what is missing or wrong here, and what to do about it.",
     "help": "Explain a command, or list a group of commands: begin, write, run, look, act, operate.",
     "version": "Show the version of Keep.",

@@ -131,7 +131,8 @@ def _show_version(ctx: click.Context, option: click.Parameter, wanted: bool) -> 
 
 @click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--config", metavar="FILE", help="The keep.toml to use; without it, the one here, if any.")
-@click.option("--db", metavar="FILE", help="The ledger's file; without it, what keep.toml says, or keep.db.")
+@click.option("--db", metavar="PLACE", help="The ledger: a file, or the address of a PostgreSQL database "
+                                            "(postgresql://…); without it, what keep.toml says, or keep.db.")
 @click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_show_version,
               help="Show the version.")
 @click.pass_context

@@ -180,7 +180,7 @@ def rehearse(session: CommandSession, file: str, grants: Grants, strand: bool, a
     source = read_script(file)
     try:
         done = asyncio.run(tried(
-            settings.path, source, grants, settings.connectors, settings.policy, strand, settings.grants,
+            settings.ledger, source, grants, settings.connectors, settings.policy, strand, settings.grants,
         ))
     except ScriptInvalid as error:
         say_refused(file, error, as_json)

@@ -22,8 +22,8 @@ from .wiring import connections, vault_of
 def secrets() -> None:
     """The secrets of connectors and channels.
 
-    Secrets are in an encrypted file of their own beside the ledger. Its key is in the system's keyring, in a key file,
-    or made from a passphrase. A running host uses a changed secret at its next call.
+    Secrets are in an encrypted file, keep.secrets, beside the ledger's file or keep.toml. Its key is in the system's
+    keyring, in a key file, or made from a passphrase. A running host uses a changed secret at its next call.
     """
 
 

@@ -13,6 +13,8 @@ import click
 from ...app import Keep
 from ...config import Settings
 from ...model.clock import SystemClock, iso
+from ...model.errors import LedgerError, LedgerUnusable
+from ...model.ledger_address import shown
 from ...reading.look import Look, open_look
 from ...reading.wording import count
 from ..connections import shortage
@@ -74,10 +76,11 @@ async def _serve(settings: Settings, log: _Log) -> str | None:
         opened.enter_context(repeats_counted(lambda text: log.note("log", text)))
         if short := shortage():
             log.note("host", short)
-        async with new_host(settings) as keep, ControlSocket(keep, settings.path), WebhookPort(settings) as hooks:
-            look = opened.enter_context(open_look(settings.path, settings.policy, keep))
+        async with new_host(settings) as keep, ControlSocket(keep, settings.ledger), WebhookPort(settings) as hooks:
+            look = opened.enter_context(open_look(settings.ledger, settings.policy, keep))
             narrator.catch_up(look)
-            log.note("host", f"serves {count(len(look.read.all('workflow_all')), 'workflow')} from {settings.path}")
+            workflows = count(len(look.read.all("workflow_all")), "workflow")
+            log.note("host", f"serves {workflows} from {shown(settings.ledger)}")
             if hooks.origin:
                 log.note("host", f"takes webhooks at {hooks.origin}{{{','.join(hooks.inboxes)}}}")
             why, was_cut = await _work(keep, look, narrator, told_to_end, log)
@@ -96,13 +99,21 @@ async def _work(
     work, ending = asyncio.ensure_future(keep.serve()), asyncio.ensure_future(told_to_end.wait())
     why = None
     while not work.done() and not ending.done() and why is None:
-        log.news(narrator.news(look))
-        why = keep.parts.ledger.stopped()
+        try:
+            log.news(await asyncio.to_thread(narrator.news, look))  # a database is asked over a network
+            why = keep.parts.ledger.stopped()
+        except LedgerUnusable as error:
+            why = error.message
         await asyncio.wait({work, ending}, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
     if why:
         log.note("host", why)
     ending.cancel()
     was_cut = await keep.host.close(FINISH_S)
-    await work
-    log.news(narrator.news(look))
+    try:
+        await work
+        log.news(narrator.news(look))
+    except LedgerError as error:  # a database that cannot be written to can mostly not be read either
+        if why is None:
+            why = error.message
+            log.note("host", why)
     return why, was_cut

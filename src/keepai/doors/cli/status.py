@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import click
 
+from ...ledger.base import SeenHost
 from ...ledger.rows import run_record
 from ...model.records import Escalation, Gap, Run, Workflow
 from ...reading.digest import digest as made
@@ -32,7 +33,9 @@ def status(session: CommandSession, as_json: bool) -> None:
         asked = questions(session, look)
         entries = [(w, stopped(look, w.id, w.name, asked), [q for q in asked if q.workflow_id == w.id])
                    for w in look.views.workflows(look.now_ms)]
-        running = is_running(look.path)
+        here = is_running(session.settings().ledger)
+        elsewhere = [] if here else [host for host in look.read.hosts() if host.works and host.lives]
+        running = here or bool(elsewhere)
         if as_json:
             workflows = [
                 {**w.to_json(), "blocked": stop.to_json() if stop else None, "needs_you": [q.id for q in of_it]}
@@ -40,12 +43,13 @@ def status(session: CommandSession, as_json: bool) -> None:
             ]
             echo_json({"host": running, "refused": look.read.refused, "shown": shown, "workflows": workflows})
         else:
-            _print(look, entries, running)
+            _print(look, entries, running, elsewhere)
     sys.exit(4 if asked or look.read.refused else 0)
 
 
 def _print(
     look: Look, entries: list[tuple[Workflow, StoppedRun | None, list[Escalation]]], running: bool,
+    elsewhere: Sequence[SeenHost],
 ) -> None:
     for workflow, stop, asked in entries:
         echo(f"{plain(workflow.name)}  {paint(workflow.status)}  version {workflow.version}  {workflow.id}")
@@ -56,8 +60,15 @@ def _print(
         echo("No workflow is deployed yet. `keep deploy FILE` deploys one.")
     if look.read.refused:
         echo(plain(look.read.refused))
+    elif elsewhere:
+        echo(f"{count(len(elsewhere), 'host')} at work elsewhere: {', '.join(map(placed, elsewhere))}.")
     else:
         echo("A host is running." if running else "No host is running: nothing happens until `keep dev` starts one.")
+
+
+def placed(host: SeenHost) -> str:
+    """Where a host is."""
+    return f"process {host.pid} on {plain(host.machine)}"
 
 
 def _facts(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import connectors, notices
-from ...config import Settings
+from ...config import LEDGER, Settings
 from ...connectors.base import Connector
 from ...engine.digest_times import daily
 from ...model.errors import ConfigError, VaultClosed
@@ -60,7 +60,9 @@ def _check_apart(settings: Settings) -> None:
     """Refuse a connector whose files are Keep's own: a workflow could read the ledger, or change another's script.
 
     `keep dev` would deploy that script."""
-    own = [settings.path, path_beside(settings.path), settings.key_file, settings.file]
+    own = [secrets_file(settings), settings.key_file, settings.file]
+    if isinstance(settings.ledger, Path):
+        own.insert(0, settings.ledger)
     if settings.file is not None:
         own += sorted(settings.file.parent.glob("*.js"))
     for each in settings.connectors:
@@ -85,6 +87,13 @@ def unlock_secrets(settings: Settings) -> str | None:
     return None
 
 
+def secrets_file(settings: Settings) -> Path:
+    """Where the secrets are: beside the ledger's file, or beside keep.toml if the ledger is in a database."""
+    if isinstance(settings.ledger, Path):
+        return path_beside(settings.ledger)
+    return path_beside((settings.file.parent if settings.file else Path()) / LEDGER)
+
+
 def vault_of(settings: Settings) -> Vault:
-    """The secrets beside the ledger of these settings."""
-    return Vault(path_beside(settings.path), KeyPlaces(settings.key_file, settings.passphrase, passphrase_prompt()))
+    """The secrets of these settings."""
+    return Vault(secrets_file(settings), KeyPlaces(settings.key_file, settings.passphrase, passphrase_prompt()))

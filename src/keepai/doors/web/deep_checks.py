@@ -105,7 +105,7 @@ def main(ledger: str) -> None:
     with open_look(ledger, Policy()) as look:
         for name, check in CHECKS.items():
             sound, said, _ = check(look.read)
-            do = "" if sound else "Keep a copy of the file; `keep db check` lists everything."
+            do = "" if sound else "Keep a copy of the ledger; `keep db check` lists everything."
             click.echo(json.dumps(vars(HealthLine(f"ledger: {name}", OK if sound else FAIL, said, do))))
 
 

@@ -6,8 +6,10 @@ It says that something changed, never what: the page asks for itself again, with
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+
+from ...model.errors import LedgerError
 
 PAUSE_S = 0.25  #: between two looks, and so between two events
 BEAT_S = 30.0  #: after which an event is sent though nothing changed, so that "3 min ago" stays true
@@ -17,15 +19,16 @@ STREAMS_MAX = 64
 class LiveUpdates:
     """Watches a number that changes whenever somebody commits."""
 
-    def __init__(self, change: Callable[[], int]) -> None:
-        self._change, self.number = change, change()
+    def __init__(self, change: Callable[[], Awaitable[int]]) -> None:
+        self._change, self.number = change, 0
         self._news = asyncio.Condition()
         self._watching: asyncio.Task[None] | None = None
         self._closed = False
         self.streams = 0
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Watch until `close`."""
+        self.number = await self._change()
         self._watching = asyncio.ensure_future(self._watch())
 
     async def close(self) -> None:
@@ -61,10 +64,11 @@ class LiveUpdates:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(PAUSE_S)
-            number = self._change()
-            if number != self.number:
-                self.number = number
-                await self._tell()
+            with suppress(LedgerError):  # the pages say that it cannot be read
+                number = await self._change()
+                if number != self.number:
+                    self.number = number
+                    await self._tell()
 
     async def _tell(self) -> None:
         async with self._news:

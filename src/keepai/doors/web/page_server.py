@@ -53,13 +53,13 @@ class PageServer:
         listeners = self._demo.listeners if self._demo else bind(self._host, self._asked_port)
         self.port: int = listeners[0].getsockname()[1]
         self.looks = LookThreads(self._settings, self._keep.parts.clock, self._keep)
-        self.live = LiveUpdates(self.looks.open().read.change)
+        self.live = LiveUpdates(self.looks.change)
         handed = self._demo.handed if self._demo else None
         self.sessions = Sessions(self._settings.password, asyncio.get_running_loop().time, handed)
         self._names = PageNames(self._host or f"{self.sessions.label}.{LOCALHOST}", self.port, self.is_private)
         self.app = self._app()
         self._server = HttpServer(self.app, listeners, http_bounds("The page", self._settings.policy))
-        self.live.start()
+        await self.live.start()
         self._keep.page = None if self._host in _ANYWHERE else self.origin
         self._server.begin()
         return self

@@ -31,6 +31,7 @@ from typing import TypeVar
 
 from ...config import Settings
 from ...model.clock import Clock
+from ...model.errors import LedgerUnusable
 from ...reading.look import open_look
 from ...reading.unknown_outcome import HostFacts
 
@@ -118,30 +119,59 @@ THREADS = 2
 
 
 class LookThreads:
-    """Looks at one ledger from several threads."""
+    """Looks at one ledger from several threads, each with a look of its own."""
 
     def __init__(self, settings: Settings, clock: Clock, host: HostFacts) -> None:
         self._settings, self._clock, self._host = settings, clock, host
-        self.ledger = str(settings.path)
+        self.ledger = str(settings.ledger)  # an address may have a password in it
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="keep-page")
-        self._own, self._opened = local(), ExitStack()
+        self._watcher = ThreadPoolExecutor(1, thread_name_prefix="keep-page-watcher")
+        self._own = local()
+        self._opened: set[ExitStack] = set()
 
     async def read(self, what: Callable[[Look], T]) -> T:
         """What `what` finds, all of it at one moment of the ledger."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, what)
+        def found(look: Look) -> T:
+            with look.read.moment():
+                return what(replace(look, now_ms=self._clock.now_ms()))
 
-    def open(self) -> Look:
-        """A look that lasts until `close`, for the caller's own thread."""
-        return self._opened.enter_context(open_look(self._settings.path, self._settings.policy, self._host))
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._asked, found)
+
+    async def change(self) -> int:
+        """A number that changes whenever somebody commits. It counts for one look, so one thread alone asks for it."""
+        return await asyncio.get_running_loop().run_in_executor(
+            self._watcher, self._asked, lambda look: look.read.change())
 
     def close(self) -> None:
-        """Let reads under way end, then let go of the file."""
-        self._threads.shutdown(wait=True, cancel_futures=True)
-        self._opened.close()
+        """Let reads under way end, then let go of the ledger."""
+        for each in (self._threads, self._watcher):
+            each.shutdown(wait=True, cancel_futures=True)
+        for opened in self._opened:
+            opened.close()
 
-    def _read(self, what: Callable[[Look], T]) -> T:
+    def _asked(self, what: Callable[[Look], T]) -> T:
+        """The answer of this thread's look, or of a new one: a database may have lost the connection of the first."""
+        try:
+            return what(self._look())
+        except LedgerUnusable:
+            self._give_up()
+        try:
+            return what(self._look())
+        except LedgerUnusable:
+            self._give_up()
+            raise
+
+    def _look(self) -> Look:
         if not hasattr(self._own, "look"):
-            self._own.look = self.open()
-        look: Look = self._own.look
-        with look.read.moment():
-            return what(replace(look, now_ms=self._clock.now_ms()))
+            opened = ExitStack()
+            self._own.look = opened.enter_context(open_look(self._settings.ledger, self._settings.policy, self._host))
+            self._own.opened = opened
+            self._opened.add(opened)
+        found: Look = self._own.look
+        return found
+
+    def _give_up(self) -> None:
+        if hasattr(self._own, "look"):
+            self._own.opened.close()
+            self._opened.discard(self._own.opened)
+            del self._own.look

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 from psycopg.abc import Buffer
@@ -17,6 +15,8 @@ from psycopg.types.numeric import Int8Dumper
 from ...model.clock import Ids
 from ...model.codec import sound
 from ...model.errors import LedgerUnusable
+from ...model.ledger_address import mistake
+from ...model.ledger_address import shown as shown
 from .. import stored_ids
 from ..base import Row
 from ..transaction import SharedTransaction
@@ -36,16 +36,11 @@ _OPTIONS = {
 _IDLE_IN_TRANSACTION = "10s"
 
 
-def shown(url: str) -> str:
-    """An address without its password."""
-    parts = urlsplit(url)
-    user, at, place = parts.netloc.rpartition("@")
-    query = re.sub(r"(?i)(password=)[^&]*", r"\1…", parts.query)
-    return urlunsplit((parts.scheme, user.partition(":")[0] + at + place, parts.path, query, parts.fragment))
-
-
 def connect(url: str) -> Connection:
     """A connection to a server that keeps what it has acknowledged; otherwise `LedgerUnusable`."""
+    wrong = mistake(url)
+    if wrong:
+        raise LedgerUnusable(wrong)  # PostgreSQL would say what it took for the port, which may be a password
     try:
         connection: Connection = psycopg.connect(url, autocommit=True, **_OPTIONS)  # type: ignore[arg-type]
     except psycopg.Error as error:
@@ -109,12 +104,16 @@ def _check(connection: Connection, url: str) -> None:
 
 def unusable(error: psycopg.Error, url: str) -> LedgerUnusable:
     """An error of PostgreSQL as a sentence that says what to do."""
-    said = " ".join(str(error).split()) or type(error).__name__
+    said = " ".join(str(error).split()).removeprefix("connection failed: ").rstrip(".?!") or type(error).__name__
     if isinstance(error, psycopg.errors.LockNotAvailable):
         return LedgerUnusable(f"{shown(url)} is locked by another host or program for more than 10 s. Try again.")
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
         return LedgerUnusable(
             f"{shown(url)} does not let this user in ({said}). Keep makes a schema `keep` of its own, and must own it.")
+    if "password" in said and isinstance(error, psycopg.OperationalError):
+        return LedgerUnusable(
+            f"{shown(url)} does not let this user in: {said}. PostgreSQL looks for the password in PGPASSWORD and in "
+            "~/.pgpass, of the user who runs this.")
     return LedgerUnusable(f"The ledger {shown(url)} failed: {said}. Look at the server, then start again.")
 
 

@@ -1,7 +1,7 @@
-"""A ledger in PostgreSQL as the source or the target of a move (ledger/moving.py).
+"""A ledger in PostgreSQL as the source or the target of a move (ledger/moving.py), or of a copy.
 
-Each end has one connection and one transaction, in which it has every table of Keep locked: others may read them, and
-nobody else writes. What the transaction did is there when it commits, or not at all.
+Each end of a move has one connection and one transaction, in which it has every table of Keep locked: others may read
+them, and nobody else writes. What the transaction did is there when it commits, or not at all.
 """
 
 from __future__ import annotations
@@ -83,6 +83,23 @@ class _HeldDatabase:
     def close(self) -> None:
         """Let go; what was not committed is not there."""
         self._connection.close()
+
+
+class PostgresMoment(_HeldDatabase):
+    """The database of a ledger that is copied as it is at one moment, while hosts go on."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        with self._told():
+            self._connection.execute("begin isolation level repeatable read read only")
+
+    def holds(self) -> bool:
+        """Whether a ledger is there."""
+        with self._told():
+            if number(self._connection) is None:
+                return False
+        PostgresReader(self._url).close()  # says what is wrong with it
+        return True
 
 
 class PostgresSource(_HeldDatabase):

@@ -10,8 +10,9 @@ import psycopg
 
 from ...model.errors import LedgerUnusable, NotFound
 from .. import moving
-from ..base import Row
+from ..base import Row, SeenHost
 from .connection import PostgresStatements, connect, one_moment, shown, unusable
+from .lease import LEASE_MS
 from .mark_file import MarkFile
 from .tables import migrations, number, refuse_newer
 
@@ -19,17 +20,18 @@ from .tables import migrations, number, refuse_newer
 class PostgresReader(PostgresStatements):
     """Reads one ledger until `close`; whatever PostgreSQL raises is a sentence that says what to do."""
 
+    path: Path | None = None
     refused: str | None = None
 
     def __init__(self, url: str) -> None:
-        self._url, self.name, self.path = url, shown(url), Path(shown(url))
+        self._url, self.name = url, shown(url)
         super().__init__(connect(url))
         try:
             self.connection.execute("set default_transaction_read_only = on")
             marks, have = MarkFile(url), number(self.connection)
             if have is None:
                 raise marks.refusal(None) or NotFound(
-                    f"There is no ledger at {shown(url)} yet. The first host that opens it makes one.")
+                    f"There is no ledger at {shown(url)} yet. `keep deploy FILE` makes one.")
             refuse_newer(have, shown(url))
             if have < max(migrations()):
                 raise LedgerUnusable(f"{shown(url)} was written by an older Keep. A host brings it up to date.")
@@ -62,6 +64,16 @@ class PostgresReader(PostgresStatements):
         assert row is not None
         return int(row["bytes"])
 
+    def hosts(self) -> list[SeenHost]:
+        """The hosts that have not ended, the oldest first."""
+        return [
+            SeenHost(
+                id=row["id"], machine=row["machine"], pid=row["pid"], started_at=row["started_at"],
+                workflows=row["workflows"], silent_ms=row["silent_ms"], works=bool(row["works"]),
+                drains=bool(row["drains"]), lives=row["lost_at"] is None and row["silent_ms"] < LEASE_MS)
+            for row in self.all("heartbeat_all")
+        ]
+
     def change(self) -> int:
         """A number that changes whenever somebody commits."""
         row = self.one("ledger_change")
@@ -71,8 +83,11 @@ class PostgresReader(PostgresStatements):
     @contextmanager
     def moment(self) -> Iterator[None]:
         """Everything that is read inside is of one moment."""
-        with one_moment(self.connection):
-            yield
+        try:
+            with one_moment(self.connection):
+                yield
+        except psycopg.Error as error:
+            raise unusable(error, self._url) from None
 
     def close(self) -> None:
         """Let go of the connection."""

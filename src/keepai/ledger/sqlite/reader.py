@@ -10,7 +10,7 @@ import apsw
 
 from ...model.errors import KeepError, LedgerUnusable, NotFound
 from .. import mark, moving
-from ..base import Row
+from ..base import Row, SeenHost
 from .connection import APPLICATION_ID, Statements, open_reader, unusable
 from .lock import mark_beside
 from .migrate import migrations
@@ -21,7 +21,8 @@ class SqliteReader(Statements):
     """Reads one file until `close`; whatever SQLite raises is a sentence that says what to do."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.name = path, str(path.resolve())
+        self.path: Path | None = path
+        self._file, self.name = path, str(path.resolve())
         left = mark_beside(path.resolve())
         _check_file(path, mark.refusal(str(path), left, None, PUT_BACK))
         self._connection = open_reader(path)
@@ -40,18 +41,22 @@ class SqliteReader(Statements):
         try:
             return super().all(query, **params)
         except apsw.Error as error:
-            raise unusable(error, self.path) from None
+            raise unusable(error, self._file) from None
 
     def iterate(self, query: str, **params: object) -> Generator[Row]:
         """Row by row, as far as the caller reads; closing it ends the statement."""
         try:
             yield from super().iterate(query, **params)
         except apsw.Error as error:
-            raise unusable(error, self.path) from None
+            raise unusable(error, self._file) from None
 
     def bytes(self) -> int:
         """How much room the file takes."""
-        return self.path.stat().st_size
+        return self._file.stat().st_size
+
+    def hosts(self) -> list[SeenHost]:
+        """A file says nothing of that: its lock does."""
+        return []
 
     def change(self) -> int:
         """A number that changes whenever somebody commits."""
@@ -74,20 +79,20 @@ class SqliteReader(Statements):
         try:
             return int(self._connection.pragma(name))
         except apsw.Error as error:
-            raise unusable(error, self.path) from None
+            raise unusable(error, self._file) from None
 
     def _check_schema(self) -> None:
         if self._pragma("application_id") != APPLICATION_ID:
-            raise LedgerUnusable(f"{self.path} is a SQLite database of some other program. Name another file.")
+            raise LedgerUnusable(f"{self._file} is a SQLite database of some other program. Name another file.")
         have, want = self._pragma("user_version"), max(migrations())
         if have > want:
             raise LedgerUnusable(
-                f"{self.path} was written by a newer Keep (schema {have}; this one knows {want}). Nothing was touched. "
-                "Upgrade Keep (pip install -U keepai)."
+                f"{self._file} was written by a newer Keep (schema {have}; this one knows {want}). Nothing was "
+                "touched. Upgrade Keep (pip install -U keepai)."
             )
         if have < want:
             raise LedgerUnusable(
-                f"{self.path} was written by an older Keep (schema {have}; this one reads {want}). `keep dev` brings "
+                f"{self._file} was written by an older Keep (schema {have}; this one reads {want}). `keep dev` brings "
                 "it up to date, with a backup, or says why it cannot."
             )
 

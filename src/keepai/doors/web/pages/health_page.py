@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from ....ledger.opening import is_address, library, schema
+from ....ledger.opening import library, schema
 from ....model.clock import iso
 from ....reading.look import Look
 from ....reading.wording import count, size
@@ -74,21 +74,21 @@ def _facts(look: Look) -> dict[str, Any]:
         "hosts": look.read.all("look_hosts", limit=HOSTS_SHOWN), "version": version("keepai"),
         "oldest": look.read.one("look_oldest_pending"), "name_of_ledger": look.read.name,
         "bytes": size(look.read.bytes()), "own_pid": os.getpid(), "entries": look.views.version(),
-        "file": None if is_address(look.read.name) else _facts_of_file(look),
+        "file": _facts_of_file(look.read.path) if look.read.path else None,
     }
 
 
-def _facts_of_file(look: Look) -> dict[str, Any]:
-    wal = Path(f"{look.path}-wal")
+def _facts_of_file(file: Path) -> dict[str, Any]:
+    wal = Path(f"{file}-wal")
     return {
         "wal": size(wal.stat().st_size) if wal.exists() else "none", "schema": schema(), "sqlite": library(),
-        "disk": check_disk(look.path).said,
+        "disk": check_disk(file).said,
     }
 
 
 def _troubles(look: Look, stopped: str | None) -> list[HealthLine]:
     """What can be seen to be wrong without asking anybody."""
-    disk = [] if is_address(look.read.name) else [check_disk(look.path)]
+    disk = [check_disk(look.read.path)] if look.read.path else []
     found = [each for each in (*disk, check_clock(look), *check_channels(look)) if each.state != OK]
     if stopped:
         do = "Mend that, then end Keep and start it again: nothing that was recorded is lost."
