@@ -214,9 +214,9 @@ def _host(look: Look, ledger: str | Path) -> HealthLine:
     why = misplaced(socket_path(ledger))
     if why:
         return HealthLine("host", FAIL, "commands do not trust the place of its socket.", plain(why))
+    at_work = [placed(host) for host in look.read.hosts() if host.works and host.lives]
+    if at_work:
+        return HealthLine("host", OK, f"at work: {', '.join(at_work)}")
     if is_running(ledger):
         return HealthLine("host", OK, "one is running")
-    elsewhere = [placed(host) for host in look.read.hosts() if host.works and host.lives]
-    if elsewhere:
-        return HealthLine("host", OK, f"at work elsewhere: {', '.join(elsewhere)}")
     return HealthLine("host", WARN, "none is running: nothing happens.", "`keep dev` or `keep serve` starts one.")

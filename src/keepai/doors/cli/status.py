@@ -33,9 +33,8 @@ def status(session: CommandSession, as_json: bool) -> None:
         asked = questions(session, look)
         entries = [(w, stopped(look, w.id, w.name, asked), [q for q in asked if q.workflow_id == w.id])
                    for w in look.views.workflows(look.now_ms)]
-        here = is_running(session.settings().ledger)
-        elsewhere = [] if here else [host for host in look.read.hosts() if host.works and host.lives]
-        running = here or bool(elsewhere)
+        at_work = [placed(host) for host in look.read.hosts() if host.works and host.lives]
+        running = bool(at_work) or is_running(session.settings().ledger)
         if as_json:
             workflows = [
                 {**w.to_json(), "blocked": stop.to_json() if stop else None, "needs_you": [q.id for q in of_it]}
@@ -43,13 +42,13 @@ def status(session: CommandSession, as_json: bool) -> None:
             ]
             echo_json({"host": running, "refused": look.read.refused, "shown": shown, "workflows": workflows})
         else:
-            _print(look, entries, running, elsewhere)
+            _print(look, entries, running, at_work)
     sys.exit(4 if asked or look.read.refused else 0)
 
 
 def _print(
     look: Look, entries: list[tuple[Workflow, StoppedRun | None, list[Escalation]]], running: bool,
-    elsewhere: Sequence[SeenHost],
+    at_work: Sequence[str],
 ) -> None:
     for workflow, stop, asked in entries:
         echo(f"{plain(workflow.name)}  {paint(workflow.status)}  version {workflow.version}  {workflow.id}")
@@ -60,8 +59,8 @@ def _print(
         echo("No workflow is deployed yet. `keep deploy FILE` deploys one.")
     if look.read.refused:
         echo(plain(look.read.refused))
-    elif elsewhere:
-        echo(f"{count(len(elsewhere), 'host')} at work elsewhere: {', '.join(map(placed, elsewhere))}.")
+    elif at_work:
+        echo(f"At work: {', '.join(at_work)}.")
     else:
         echo("A host is running." if running else "No host is running: nothing happens until `keep dev` starts one.")
 
