@@ -184,9 +184,10 @@ def _wanted(context: RunContext, operation: Operation, step: Step) -> Wanted:
     try:
         if isinstance(given, dict) and "subkey" in given:
             named = given["subkey"]
-            if not isinstance(named, str) or not named or "\0" in named:
-                raise RuleBroken(
-                    f"ctx.{operation.name}: subkey must be a non-empty string without NUL, not {shown(named)}.")
+            if not isinstance(named, str) or not named:
+                raise RuleBroken(f"ctx.{operation.name}: subkey must be a non-empty string, not {shown(named)}.")
+            if "\0" in named:
+                raise RuleBroken(f"ctx.{operation.name}: subkey contains a NUL character; ids must not.")
             subkey = named
             given = {k: v for k, v in given.items() if k != "subkey"}
         params = spec.parse(given)
