@@ -20,10 +20,10 @@ unexport PYTHONDONTWRITEBYTECODE  # or each worker and each started program comp
 
 step = @echo "==> $(1)"
 
-.PHONY: help setup demo test browser mailserver lint types compile unit bench prove attack mutants contract model docs lock dist clean
+.PHONY: help setup demo test browser mailserver lint types compile unit bench bench-postgres prove attack mutants contract model docs lock dist clean
 
 help:  ## list the targets
-	@sed -nE 's/^([a-z]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
 
 setup: $(READY)  ## create .venv with everything, once
 	@echo "==> ready: $(BIN)/keep"
@@ -73,6 +73,10 @@ unit: $(READY)  ## the tests alone; ARGS="-k name" narrows them, WORKERS=0 runs 
 bench: $(READY) $(BENCH)  ## measure Keep beside DBOS, a quarter of an hour; ARGS="--quick", ARGS="--json FILE"
 	$(call step,bench: Keep and DBOS by turns)
 	@$(BIN)/python bench/compare.py $(ARGS)
+
+bench-postgres: $(READY) $(BENCH)  ## the same on one PostgreSQL, with a network and several hosts; ARGS as with bench
+	$(call step,bench-postgres: Keep and DBOS by turns on PostgreSQL)
+	@$(BIN)/python bench/compare_postgres.py $(ARGS)
 
 prove: $(READY)  ## simulate, torture, cut the power, break the disk, for BUDGET=60s, 10m, …; one table
 	$(call step,prove: every suite for $(BUDGET))

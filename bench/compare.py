@@ -17,12 +17,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from session import NAMES, OTHER, Session
-from table import MANY, MOST, Results, arranged, conditions, summary, text_table
+from table import MANY, MOST, Results, Row, arranged, conditions, summary, text_table
 from work import calibrate
 
 #: Amounts of work: (full, quick).
@@ -56,6 +56,8 @@ WAYS = {
 }  # fmt: skip
 #: Tried too, to show what syncing costs, and never chosen: a power cut may undo runs that it called done.
 LOOSE = ("wal-normal", "call")
+Ways = Mapping[str, tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]]
+Part = Callable[[Session], None]
 
 
 def disk(session: Session) -> None:
@@ -66,11 +68,11 @@ def disk(session: Session) -> None:
 # Which arrangement is the fastest for DBOS
 
 
-def trial(session: Session) -> None:
+def trial(session: Session, tried: Ways = WAYS, loose: tuple[tuple[str, ...], ...] = (LOOSE,)) -> None:
     """Try each, then choose."""
     tries, _ = session.of(TRIAL)
     for which in BOTH:
-        ways = [*session.of(WAYS[which]), LOOSE]
+        ways = [*session.of(tried[which]), *loose]
         for turn in range(1, tries + 1):
             for number, way in enumerate(ways, 1):
                 how = dict(zip(("journal", "way", "pool"), way, strict=False))
@@ -106,14 +108,15 @@ def throughput(session: Session) -> None:
     for which in BOTH:
         for side, label in session.turns(f"{AT_ONCE[which]} at a time", session.of(ROUNDS)):
             session.plan(label, _throughput, side, which)
-            if side == "dbos" and not session.quick:
+            if side == "dbos" and session.as_it_comes:
                 session.plan(f"{label}, as it comes", _throughput, "plain", which)
 
 
 def _throughput(session: Session, side: str, which: str) -> None:
     how, events = session.how(side, which, way=True), session.of(RUNS[which])
     got = session.ask(side, "runs", session.file(side), at_once=AT_ONCE[which], events=events, **how)
-    wanted = ("runs_per_s", "cpu_ms_per_run", "bytes_per_run", "peak_mb", "pss_mb")
+    wanted = ("runs_per_s", "cpu_ms_per_run", "server_cpu_ms_per_run", "bytes_per_run", "wal_bytes_per_run", "peak_mb",
+              "pss_mb")
     session.keep("runs", which, side, **{name: got[name] for name in wanted if name in got})
     if side == "keep" and which == "many":
         session.keep("latency", which, side, p50_ms=got["p50_ms"], p99_ms=got["p99_ms"])
@@ -271,41 +274,51 @@ def _help_ms() -> float:
 
 
 #: What is measured, in this order; the file with a million events comes last, because making it keeps the disk busy.
-PARTS: tuple[Callable[[Session], None], ...] = (
+PARTS: tuple[Part, ...] = (
     disk, throughput, syncs, latency, starts, payloads, disk, crowds, fairness, own, histories, disk,
 )
 
 
-def measure(folder: Path, *, quick: bool, sides: tuple[str, ...], only: str | None = None) -> Results:
-    """Everything, in turn; or one part, after the disk."""
-    session = Session(folder, quick=quick, sides=sides)
-    parts = PARTS if only is None else (disk, *(part for part in PARTS if part.__name__ == only))
-    for part in (trial, *parts) if "dbos" in sides else parts:
+def measure(session: Session, first: Part, parts: tuple[Part, ...], only: str | None = None) -> Results:
+    """Everything, in turn; or one part, after the disk. What the other side needs comes `first`."""
+    wanted = parts if only is None else (disk, *(part for part in parts if part.__name__ == only))
+    for part in (first, *wanted) if "dbos" in session.sides else wanted:
         part(session)
     session.run()
     return session.found
 
 
-def main() -> None:
-    """Measure, show, keep."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options(told: str | None, parts: tuple[Part, ...]) -> argparse.Namespace:
+    """What is asked for on the command line; which `sides`, too."""
+    parser = argparse.ArgumentParser(description=told, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a minute or two: one round of little work")
     parser.add_argument("--only", choices=["keep"], help="without the other side")
-    parser.add_argument("--part", choices=[part.__name__ for part in PARTS], help="measure this part alone")
+    parser.add_argument("--part", choices=[part.__name__ for part in parts], help="measure this part alone")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the figures, for bench/plots.py")
     parser.add_argument("--folder", type=Path, help="where the files are made; the disk there is what is measured")
     given = parser.parse_args()
-    sides = ("keep",) if given.only else ("keep", "dbos")
-    if "dbos" in sides and not OTHER.exists():
+    given.sides = ("keep",) if given.only else ("keep", "dbos")
+    if "dbos" in given.sides and not OTHER.exists():
         raise SystemExit("DBOS is not installed here. `make bench` installs it; --only keep does without.")
-    with tempfile.TemporaryDirectory(prefix="keep-bench-", dir=given.folder) as name:
-        found = measure(Path(name), quick=given.quick, sides=sides, only=given.part)
+    return given
+
+
+def show(found: Results, given: argparse.Namespace, words: Iterable[str] = (), rows: Iterable[Row] = ()) -> None:
+    """Keep the figures and print them, with more `words` about the conditions and more `rows`."""
     if given.json:
         given.json.write_text(json.dumps(found, indent=1) + "\n")
-    print(f"\n{conditions(found)}")
+    print("\n" + "\n".join([conditions(found), *words]))
     for which, how in found.get("chosen", {}).items():
         print(f"DBOS, {which} at a time: {arranged(how)}.")
-    print("\n" + text_table(summary(found)))
+    print("\n" + text_table([*summary(found), *rows]))
+
+
+def main() -> None:
+    """Measure, show, keep."""
+    given = options(__doc__, PARTS)
+    with tempfile.TemporaryDirectory(prefix="keep-bench-", dir=given.folder) as name:
+        session = Session(Path(name), quick=given.quick, sides=given.sides)
+        show(measure(session, trial, PARTS, given.part), given)
 
 
 if __name__ == "__main__":

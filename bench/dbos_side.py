@@ -1,4 +1,4 @@
-"""The other side of the benchmark: the same work in DBOS on SQLite, one measurement per process.
+"""The other side of the benchmark: the same work in DBOS on SQLite or PostgreSQL, one measurement per process.
 
     .venv-bench/bin/python bench/dbos_side.py TASK '{"path": "x.sqlite", "journal": "wal", "way": "call", …}'
 
@@ -15,12 +15,12 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
+import server_costs
 import sqlalchemy
 from dbos import DBOS
-from work import Figures, answer, mail, percentiles
+from work import Figures, Place, answer, mail, per_run, percentiles
 
 ROWS: list[object] = []
 HELD = threading.Event()  # while it is cleared, no step goes on
@@ -115,17 +115,19 @@ def whole(event: dict[str, Any]) -> dict[str, Any]:
 USES = {"returned": file, "untouched": untouched, "read": read, "whole": whole}  #: what is done with the payload
 
 
-def launch(path: Path, journal: str, pool: int | None, threads: int) -> None:
-    """Start DBOS on a file; `journal` is as DBOS has it ("default"), or "wal", or "wal-normal", which syncs rarely."""
+def launch(path: Place, journal: str, pool: int | None, threads: int) -> None:
+    """Start DBOS on a file; `journal` is as DBOS has it ("default"), or "wal", or "wal-normal", which syncs rarely.
+
+    With PostgreSQL ("postgres") there is no journal to choose."""
 
     @sqlalchemy.event.listens_for(sqlalchemy.engine.Engine, "connect")
     def set_up(connection: Any, _: object) -> None:
-        if journal != "default":
+        if journal.startswith("wal"):
             connection.execute("pragma journal_mode = wal")
             connection.execute(f"pragma synchronous = {'normal' if journal == 'wal-normal' else 'full'}")
 
     config: dict[str, Any] = {
-        "name": "bench", "system_database_url": f"sqlite:///{path}", "application_version": "bench",
+        "name": "bench", "system_database_url": address(path), "application_version": "bench",
         "log_level": "ERROR", "max_executor_threads": threads,
     }
     DBOS(config=config | ({"sys_db_pool_size": pool} if pool else {}))  # type: ignore[arg-type]
@@ -156,7 +158,7 @@ def _wait(handles: Any) -> None:
 
 
 def _runs(
-    path: Path, at_once: int, events: int, journal: str, way: str, pool: int | None = None, size: int = 0,
+    path: Place, at_once: int, events: int, journal: str, way: str, pool: int | None = None, size: int = 0,
     shape: str = "text", use: str = "returned",
 ) -> Figures:
     """Run so many events, so many at a time."""
@@ -169,18 +171,18 @@ def _runs(
     before, cpu, wall, began = used(path), cpu_s(), time.time(), time.perf_counter()
     _all(way, at_once, made, use)
     took = time.perf_counter() - began
-    cpu, ended = cpu_s() - cpu, time.time()
+    cpu, ended, after = cpu_s() - cpu, time.time(), used(path)
     assert len(ROWS) == events + 10, f"{len(ROWS)} effects for {events} events"
     found = {
         "runs": events, "runs_per_s": events / took, "cpu_ms_per_run": cpu * 1000 / events,
-        "bytes_per_run": (used(path) - before) / events, "from": wall, "to": ended,
+        **per_run(before, after, events), "from": wall, "to": ended,
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
     DBOS.destroy()
     return found
 
 
-def _latency(path: Path, at_once: int, events: int, journal: str, pool: int | None = None) -> Figures:
+def _latency(path: Place, at_once: int, events: int, journal: str, pool: int | None = None) -> Figures:
     """From the call of a workflow to its return, so many callers at a time."""
     launch(path, journal, pool, at_once)
     took: list[float] = []
@@ -196,7 +198,7 @@ def _latency(path: Path, at_once: int, events: int, journal: str, pool: int | No
     return percentiles(took[at_once:])
 
 
-def _start(path: Path, journal: str, pool: int | None = None) -> Figures:
+def _start(path: Place, journal: str, pool: int | None = None) -> Figures:
     """When the first run was done, by the wall clock."""
     launch(path, journal, pool, 1)
     file(mail(1))
@@ -205,7 +207,7 @@ def _start(path: Path, journal: str, pool: int | None = None) -> Figures:
     return {"at": done}
 
 
-def _pending(path: Path, events: int, journal: str, pool: int | None = None) -> Figures:
+def _pending(path: Place, events: int, journal: str, pool: int | None = None) -> Figures:
     """Start so many workflows, let none of them go on, and be killed."""
     HELD.clear()
     launch(path, journal, pool, 32)
@@ -215,7 +217,7 @@ def _pending(path: Path, events: int, journal: str, pool: int | None = None) -> 
     raise AssertionError("unreachable")
 
 
-def _recover(path: Path, events: int, journal: str, pool: int | None = None) -> Figures:
+def _recover(path: Place, events: int, journal: str, pool: int | None = None) -> Figures:
     """When all that was left behind is done, by the wall clock."""
     launch(path, journal, pool, 32)
     while len(ROWS) < events:
@@ -228,11 +230,18 @@ def _recover(path: Path, events: int, journal: str, pool: int | None = None) -> 
     return {"at": done}
 
 
-def used(path: Path) -> int:
-    """Bytes of the database: the pages in the file and those in its log."""
-    with sqlalchemy.create_engine(f"sqlite:///{path}").connect() as connection:
+def address(path: Place) -> str:
+    """As SQLAlchemy has it."""
+    return path if isinstance(path, str) else f"sqlite:///{path}"
+
+
+def used(path: Place) -> Figures:
+    """Bytes of the database: the pages in the file and those in its log; of a server, what it has spent too."""
+    if isinstance(path, str):
+        return server_costs.spent(path)
+    with sqlalchemy.create_engine(address(path)).connect() as connection:
         pages, each = (connection.exec_driver_sql(f"pragma {name}").scalar() for name in ("page_count", "page_size"))
-    return int(pages or 0) * int(each or 0)
+    return {"bytes": int(pages or 0) * int(each or 0)}
 
 
 def cpu_s() -> float:

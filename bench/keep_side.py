@@ -1,7 +1,8 @@
 """Keep's side of the benchmark: one measurement per process, `python bench/keep_side.py TASK '{"path": "x.db", …}'`.
 
-The script's steps run in the real sandbox and the ledger is a real file. The connector only appends to a list, so that
-the figures are Keep's own. `bench/compare.py` runs these beside the same work in DBOS.
+The script's steps run in the real sandbox and the ledger is a real file, or a real database. The connector only appends
+to a list, so that the figures are Keep's own. `bench/compare.py` runs these beside the same work in DBOS, and
+`bench/compare_postgres.py` does so on PostgreSQL.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import os
 import resource
 import signal
+import struct
 import sys
 import time
 from pathlib import Path
@@ -17,7 +19,8 @@ from typing import Any
 
 import apsw
 import psutil
-from work import Figures, answer, mail, percentiles
+import server_costs
+from work import Figures, Place, answer, mail, per_run, percentiles
 
 from keepai import Connector, Keep, Page, mutation, read
 from keepai.ledger.base import Tx
@@ -25,6 +28,7 @@ from keepai.ledger.transitions import runs
 from keepai.ledger.transitions.events import Publication, Registration
 from keepai.ledger.transitions.runs import Begin, ConsumerEnd, Prepared
 from keepai.model.codec import encode
+from keepai.model.errors import LedgerUnusable
 from keepai.model.states import Phase
 
 SCRIPT = """
@@ -82,6 +86,7 @@ USES = {
         const size = rows ? rows.reduce((sum, row) => sum + row.amount, 0) : body.length;
         await ctx.sheets""").replace("[prepared.events[0].messageId] }", "[from, size] }"),
 }
+_EFFECT = struct.Struct("<dI")
 _QUIET = SCRIPT.replace("ctx.mail.search({ after: state?.cursor })", "[]")
 
 
@@ -137,7 +142,7 @@ async def warm_up(keep: Keep, count: int) -> None:
 
 
 async def _runs(
-    path: Path, at_once: int, events: int, size: int = 0, shape: str = "text", use: str = "returned",
+    path: Place, at_once: int, events: int, size: int = 0, shape: str = "text", use: str = "returned",
 ) -> Figures:
     """Each of so many workflows takes its share of the events, all of them side by side."""
     each = max(1, events // at_once)
@@ -150,18 +155,17 @@ async def _runs(
         before, cpu, wall, began = used(path), cpu_s(), time.time(), time.perf_counter()
         await keep.run_until_idle()
         took = time.perf_counter() - began
-        cpu, ended = cpu_s() - cpu, time.time()
+        cpu, ended, after = cpu_s() - cpu, time.time(), used(path)
         assert len(sheets.rows) == total, f"{len(sheets.rows)} effects for {total} events"
         rows = [r for wf in ids for r in await keep.runs(wf) if r.handler == "file"]
         return {
             "runs": total, "runs_per_s": total / took, "cpu_ms_per_run": cpu * 1000 / total,
-            "bytes_per_run": (used(path) - before) / total, "peak_mb": peak_mb(), "pss_mb": pss_mb(), "from": wall,
-            "to": ended,
+            **per_run(before, after, total), "peak_mb": peak_mb(), "pss_mb": pss_mb(), "from": wall, "to": ended,
             **percentiles([r.updated_at - r.created_at for r in rows]),
         }
 
 
-async def _latency(path: Path, events: int) -> Figures:
+async def _latency(path: Place, events: int) -> Figures:
     """One event at a time on an idle host: from "look now" until all that came of it is durable."""
     box, sheets = Mail(), Sheets()
     async with Keep(path, connectors=[box, sheets]) as keep:
@@ -180,7 +184,7 @@ async def _latency(path: Path, events: int) -> Figures:
 # Start and recovery
 
 
-async def _start(path: Path) -> Figures:
+async def _start(path: Place) -> Figures:
     """When the first run was done, by the wall clock; whoever started this process knows when that was."""
     async with Keep(path, connectors=[Mail(1), Sheets()]) as keep:
         if not await keep.workflows():
@@ -203,7 +207,7 @@ async def _pending(path: Path, events: int, workflows: int = 40) -> Figures:
     raise AssertionError("unreachable")
 
 
-async def _recover(path: Path, events: int) -> Figures:
+async def _recover(path: Place, events: int) -> Figures:
     """When all that was left behind is done, by the wall clock."""
     sheets = Sheets()
     async with Keep(path, connectors=[Mail(), sheets]) as keep:
@@ -317,27 +321,72 @@ async def _fair(path: Path, workflows: int, events: int) -> Figures:
         return {"runs_per_s": total / took, "cpu_ms_per_run": cpu * 1000 / total, "last_first_part": last / took}
 
 
-async def _idle(path: Path, seconds: float = 3) -> Figures:
-    """Per cent of one core that a host with nothing due uses."""
-    async with Keep(path, connectors=[Mail(1), Sheets()]) as keep:
-        await deploy(keep, "idle")
+async def _idle(path: Place, seconds: float = 3, workflows: int = 1) -> Figures:
+    """Per cent of one core that a host uses with so many workflows and nothing due."""
+    async with Keep(path, connectors=[Mail(), Sheets()]) as keep:
+        for number in range(len(await keep.workflows()), workflows):
+            await deploy(keep, f"idle-{number}", _QUIET)
+        await keep.run_until_idle()
         serving = asyncio.create_task(keep.serve())
         await asyncio.sleep(seconds)
-        before = cpu_s()
+        before, began = cpu_s(), time.time()
         await asyncio.sleep(seconds)
-        spent = cpu_s() - before
+        spent, ended = cpu_s() - before, time.time()
         serving.cancel()
-        return {"idle_percent": spent / seconds * 100}
+        return {"idle_percent": spent / seconds * 100, "from": began, "to": ended}
+
+
+# Several hosts on one ledger
+
+
+class SharedSheets(Sheets):
+    """Rows go to a file that all hosts share: when, and by which process."""
+
+    def __init__(self, file: Path, wanted: int) -> None:
+        super().__init__(wanted)
+        self._file = os.open(file, os.O_WRONLY | os.O_APPEND)
+
+    @mutation(identity=("sheet",), target="sheet")
+    async def append_row(self, params, call):  # type: ignore[no-untyped-def]
+        os.write(self._file, _EFFECT.pack(time.time(), os.getpid()))
+        return {"rowId": 1}
+
+    def has_all(self) -> bool:
+        """Whether all hosts together have written as many as are wanted."""
+        return os.fstat(self._file).st_size >= self.wanted * _EFFECT.size
+
+
+async def _deployed(path: Place, workflows: int) -> Figures:
+    """So many workflows are deployed, and none has run."""
+    async with Keep(path, connectors=[Mail(), Sheets()]) as keep:
+        for number in range(workflows):
+            await deploy(keep, f"shared-{number}")
+    return {"workflows": workflows}
+
+
+async def _host(path: Place, each: int, effects: str, wanted: int) -> Figures:
+    """One of several hosts: serves until all of them together have had so many effects, so many of each workflow."""
+    sheets = SharedSheets(Path(effects), wanted)
+    async with Keep(path, connectors=[Mail(each), sheets]) as keep:
+        serving = asyncio.create_task(keep.serve())
+        while not sheets.has_all():
+            await asyncio.sleep(0.02)
+            if serving.done():
+                await serving
+        serving.cancel()
+        return {"wanted": wanted}
 
 
 # What it costs the machine
 
 
-def used(path: Path) -> int:
-    """Bytes of the ledger: the pages in the file and those in its log."""
+def used(path: Place) -> Figures:
+    """Bytes of the ledger: the pages in the file and those in its log; of a server, what it has spent too."""
+    if isinstance(path, str):
+        return server_costs.spent(path)
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
-        return int(connection.pragma("page_count")) * int(connection.pragma("page_size"))
+        return {"bytes": int(connection.pragma("page_count")) * int(connection.pragma("page_size"))}
     finally:
         connection.close()
 
@@ -367,12 +416,22 @@ def pss_mb() -> float:
 
 
 def _task(measure: Any) -> Any:
-    return lambda **params: asyncio.run(measure(**params))
+    def task(**params: Any) -> Figures:
+        try:
+            return dict(asyncio.run(measure(**params)))
+        except LedgerUnusable as error:
+            if measure not in (_host, _idle):
+                raise
+            return {"refused": str(error)}  # that is a finding, where several hosts come at once
+
+    return task
 
 
 TASKS = {
     each.__name__.removeprefix("_"): _task(each)
-    for each in (_runs, _latency, _start, _pending, _recover, _fill_up, _filled, _beside, _fair, _idle)
+    for each in (
+        _runs, _latency, _start, _pending, _recover, _fill_up, _filled, _beside, _fair, _idle, _deployed, _host,
+    )
 }
 
 if __name__ == "__main__":

@@ -13,13 +13,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from table import Results
-from work import Figures
+from work import Figures, Place
 
 HERE = Path(__file__).parent
 OTHER = HERE.parent / ".venv-bench" / "bin" / "python"
@@ -35,6 +36,7 @@ class Session:
 
     def __init__(self, folder: Path, *, quick: bool, sides: tuple[str, ...]) -> None:
         self.folder, self.sides, self.quick = folder, sides, quick
+        self.as_it_comes = not quick  # whether the other side is measured as it is without our arrangements, too
         self.found: Results = {"made": made(quick)}
         self._began, self._files = time.perf_counter(), 0
         self._steps: list[tuple[str, Callable[[], None]]] = []
@@ -61,12 +63,12 @@ class Session:
             step()
         self.found["made"]["took_s"] = round(time.perf_counter() - self._began)
 
-    def file(self, side: str) -> Path:
-        """A new file."""
+    def file(self, side: str) -> Place:
+        """A place for a new ledger, or for what the other side has instead: here a file."""
         self._files += 1
         return self.folder / f"{side}-{self._files}.db"
 
-    def ask(self, side: str, task: str, path: Path, *, trace: Path | None = None, **params: object) -> Figures:
+    def ask(self, side: str, task: str, path: Place, *, trace: Path | None = None, **params: object) -> Figures:
         """One measurement in a process of its own."""
         program = [OTHER if side in ARRANGED else sys.executable, HERE / PROGRAMS[side]]
         before = traced(trace) if trace else []
@@ -78,6 +80,12 @@ class Session:
         if done.returncode:
             raise SystemExit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
         return json.loads(done.stdout.splitlines()[-1]) | {"began": began}
+
+    def ask_several(self, number: int, side: str, task: str, path: Place, **params: object) -> list[Figures]:
+        """The same measurement in so many processes at once."""
+        with ThreadPoolExecutor(number) as threads:
+            asked = [threads.submit(self.ask, side, task, path, **params) for _ in range(number)]  # type: ignore[arg-type]
+            return [each.result() for each in asked]
 
     def how(self, side: str, which: str, *, way: bool = False) -> dict[str, Any]:
         """How the other side is arranged."""

@@ -34,7 +34,11 @@ HEAD = Row("", "Keep", "DBOS", "Keep / DBOS")
 #: Part of the results → what its row is called, and how its figures are written.
 _OF_RUNS = {
     "runs_per_s": ("runs/s", "{:,.1f}"), "cpu_ms_per_run": ("CPU, ms per run", "{:.2f}"),
+    "server_cpu_ms_per_run": ("CPU of PostgreSQL, ms per run", "{:.2f}"),
+    "trips_per_run": ("round trips per run", "{:.1f}"), "statements_per_run": ("statements per run", "{:.1f}"),
+    "commits_per_run": ("commits per run", "{:.2f}"),
     "fsyncs_per_run": ("fsyncs per run", "{:.2f}"), "bytes_per_run": ("bytes on disk per run", "{:,.0f}"),
+    "wal_bytes_per_run": ("bytes of the write-ahead log per run", "{:,.0f}"),
     "peak_mb": ("peak memory, MiB", "{:,.0f}"), "pss_mb": ("memory, shared pages once, MiB", "{:,.0f}"),
 }
 _SHAPES = {"text": "one string", "objects": "small objects"}
@@ -153,10 +157,10 @@ def conditions(found: Results) -> str:
 
 def arranged(how: Results) -> str:
     """An arrangement of DBOS in words."""
-    journal = {"default": "DBOS's default journal", "wal": "WAL, synchronous=FULL",
+    journal = {"postgres": "one connection pool", "default": "DBOS's default journal", "wal": "WAL, synchronous=FULL",
                "wal-normal": "WAL, synchronous=NORMAL (a power cut may undo runs)"}[how["journal"]]
     way = {"call": "the workflow called directly", "start": "start_workflow", "queue": "a queue, polled every 10 ms"}
-    pool = f", {how['pool']} connection" if how.get("pool") else ""
+    pool = f", {how['pool']} connection{'s' if how['pool'] > 1 else ''}" if how.get("pool") else ""
     return f"{journal}, {way[how['way']]}{pool}"
 
 

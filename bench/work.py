@@ -1,4 +1,4 @@
-"""What both sides of the benchmark share: the events, the percentiles, and the disk's own speed.
+"""What both sides of the benchmark share: the events, the percentiles, the figures of a run, and the disk's own speed.
 
 It is imported by Keep's side and by the other's, which has another environment, so it uses nothing but Python itself.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 Figures = dict[str, Any]
+Place = Path | str  #: of a ledger: a file, or the address of a database
 
 
 def mail(number: int, size: int = 0, shape: str = "text") -> dict[str, Any]:
@@ -38,6 +39,11 @@ def percentiles(took_ms: list[float]) -> Figures:
     return {"p50_ms": ordered[len(ordered) // 2], "p99_ms": ordered[int(len(ordered) * 0.99)]}
 
 
+def per_run(before: Figures, after: Figures, runs: int) -> Figures:
+    """Of all that was spent between two looks, the part of one run."""
+    return {f"{name}_per_run": (after[name] - before[name]) / runs for name in before}
+
+
 def calibrate(folder: Path, count: int = 200) -> float:
     """Milliseconds of one small write and fsync on this disk, in the middle."""
     times = []
@@ -54,5 +60,6 @@ def answer(tasks: dict[str, Callable[..., Figures]], given: list[str]) -> None:
     """Do one task as a program: `python side.py TASK '{"path": …}'`; the figures are the last line on stdout."""
     task, params = given
     params_read = json.loads(params)
-    params_read["path"] = Path(params_read["path"])
+    if "://" not in params_read["path"]:
+        params_read["path"] = Path(params_read["path"])
     print(json.dumps(tasks[task](**params_read)), flush=True)

@@ -25,9 +25,10 @@ def memory_folder() -> Path | None:
     return MEMORY if has_room and not there.f_flag & os.ST_NOEXEC else None
 
 
-def open_folder(prefix: str, *, in_memory: bool = False) -> Path:
-    """A new folder that any user can enter and run programs in, in memory if there is room; the caller removes it."""
-    places = [Path(tempfile.gettempdir()), *map(Path, PLACES)]
+def open_folder(prefix: str, *, in_memory: bool = False, place: Path | None = None) -> Path:
+    """A new folder that any user can enter and run programs in, at a place or, without one, in memory if there is room;
+    the caller removes it."""
+    places = [place] if place else [Path(tempfile.gettempdir()), *map(Path, PLACES)]
     if in_memory and (memory := memory_folder()) is not None:
         places.insert(0, memory)
     place = next((each for each in places if is_open(each)), None)

@@ -22,7 +22,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -92,12 +92,17 @@ class Postgres:
         return cursor.fetchall() if cursor.description else []
 
 
+#: How a test's server is set up: small, and quick to say that two wait for each other.
+_SMALL = {"max_connections": 40, "shared_buffers": "8MB", "autovacuum": "off", "deadlock_timeout": "100ms",
+          "jit": "off"}
+
+
 @contextlib.contextmanager
-def server() -> Iterator[Postgres]:
-    """A server with an empty database, as long as it is needed."""
+def server(place: Path | None = None, settings: Mapping[str, object] = _SMALL) -> Iterator[Postgres]:
+    """A server with an empty database, as long as it is needed; with a `place`, its data are in a folder there."""
     programs = binaries()
     assert programs is not None
-    folder = open_folder("keep-postgres-", in_memory=True)
+    folder = open_folder("keep-postgres-", in_memory=place is None, place=place)
     password = folder / "password"
     password.write_text(PASSWORD)
     (folder / "data").mkdir()
@@ -114,9 +119,7 @@ def server() -> Iterator[Postgres]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    asked = {"listen_addresses": "127.0.0.1", "port": port, "max_connections": 40,
-             "shared_buffers": "8MB", "unix_socket_directories": "", "autovacuum": "off",
-             "deadlock_timeout": "100ms", "jit": "off"}
+    asked = {"listen_addresses": "127.0.0.1", "port": port, "unix_socket_directories": "", **settings}
     words = [word for name, value in asked.items() for word in ("-c", f"{name}={value}")]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(["setpriv", "--pdeathsig", "QUIT", str(programs / "postgres"), "-D",

@@ -5,15 +5,21 @@ What is measured is not judged here; a machine that runs tests is no place for t
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
+import time
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import psycopg
 import pytest
+
+from keepai.ledger.sqlite.store import SqliteLedger
+from tests import postgres
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCH = ROOT / "bench"
@@ -117,7 +123,7 @@ def test_the_parts_of_a_run_are_all_of_its_cpu(bench: Any) -> None:
 # Keep's side
 
 
-def ask(task: str, path: Path, program: str = "keep_side.py", **params: Any) -> dict[str, Any]:
+def ask(task: str, path: Path | str, program: str = "keep_side.py", **params: Any) -> dict[str, Any]:
     command = [sys.executable, str(BENCH / program), task, json.dumps({"path": str(path), **params})]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     if task == "pending":
@@ -149,6 +155,88 @@ def test_a_file_can_be_grown_and_measured_again_and_again(tmp_path: Path) -> Non
     for workflows in (1, 3):
         assert ask("beside", tmp_path / "workflows.db", workflows=workflows, events=3)["runs_per_s"] > 0
     assert ask("costs", tmp_path / "costs.db", "costs.py", events=3)["parts"]["SQLite"] > 0
+
+
+@pytest.mark.slow
+def test_a_host_serves_until_all_hosts_together_have_had_their_effects_and_one_that_is_refused_says_so(
+    tmp_path: Path,
+) -> None:
+    ledger, effects = tmp_path / "shared.db", tmp_path / "effects"
+    effects.write_bytes(b"")
+    ask("deployed", ledger, workflows=2)
+    assert ask("host", ledger, each=2, effects=str(effects), wanted=4) == {"wanted": 4}
+    assert effects.stat().st_size == 4 * 12
+    assert ask("idle", ledger, seconds=0.1)["to"] > 0
+    lock = SqliteLedger(ledger)
+    try:
+        assert "is in use by" in ask("host", ledger, each=2, effects=str(effects), wanted=4)["refused"]
+    finally:
+        asyncio.run(lock.close())
+
+
+# PostgreSQL
+
+
+@pytest.mark.skipif(postgres.binaries() is None, reason="no PostgreSQL")
+def test_a_network_loses_nothing_and_its_trace_has_every_round_trip_statement_and_commit(
+    bench: Any, tmp_path: Path,
+) -> None:
+    programs, trace, server = bench("compare_postgres"), tmp_path / "trace", postgres.shared()
+    with programs.network(server.port, 0, trace) as port:
+        with psycopg.connect(server.url(port), password=postgres.PASSWORD, autocommit=True) as connection:
+            connection.execute("select 1")
+            began = time.time()
+            [(text,)] = connection.execute("select repeat('x', 9000000)").fetchall()
+            connection.execute("begin; select 1; commit")
+            with connection.pipeline():
+                for _ in range(5):
+                    connection.execute("select 1")
+            ended = time.time()
+        with pytest.raises(psycopg.OperationalError):
+            psycopg.connect(server.url(port), user="nobody", password="wrong")
+    assert text == "x" * 9_000_000
+    assert programs.counted(trace, began, ended) == {"trip": 3, "statement": 7, "commit": 1}
+    assert programs.counted(trace, ended, ended) == {}
+
+
+@pytest.mark.skipif(postgres.binaries() is None, reason="no PostgreSQL")
+def test_a_network_holds_up_each_direction_for_as_long_as_it_was_told(bench: Any) -> None:
+    programs, server = bench("compare_postgres"), postgres.shared()
+    with (
+        programs.network(server.port, 20) as port,
+        psycopg.connect(server.url(port), password=postgres.PASSWORD, autocommit=True) as connection,
+    ):
+        began = time.monotonic()
+        connection.execute("select 1")
+        assert time.monotonic() - began >= 0.04
+        began = time.monotonic()
+        with connection.pipeline():
+            for _ in range(100):
+                connection.execute("select 1")
+        assert time.monotonic() - began < 100 * 0.04, "what waits together must not wait one after the other"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(postgres.binaries() is None, reason="no PostgreSQL")
+def test_what_a_server_spends_on_a_run_is_told_apart_from_what_keep_spends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGPASSWORD", postgres.PASSWORD)
+    server = postgres.shared()
+    server.run("create database spent")
+    got = ask("runs", server.url(database="spent"), at_once=2, events=6)
+    assert got["runs"] == 6
+    assert all(got[f"{name}_per_run"] > 0 for name in ("cpu_ms", "server_cpu_ms", "wal_bytes"))
+    server.run("drop database spent")
+
+
+def test_the_rows_of_several_hosts_say_how_many_came_in(bench: Any) -> None:
+    hosts = {"1": {"runs_per_s": [10.0], "largest_part": [1]},
+             "2": {"runs_per_s": [15.0], "largest_part": [0.6], "refused": ["it is in use"]}}
+    rows = [row.cells for row in bench("compare_postgres").rows({"hosts": hosts})]
+    assert rows == [
+        ("runs/s, 32 workflows, 1 host on one ledger", "10.0", "", ""),
+        ("runs/s, 32 workflows, 2 hosts on one ledger (1 refused)", "15.0", "", "1.50× one host"),
+        ("  of these by the host that had most, %", "60", "", ""),
+    ]
 
 
 # The functions of one event
