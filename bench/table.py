@@ -36,7 +36,7 @@ _OF_RUNS = {
     "runs_per_s": ("runs/s", "{:,.1f}"), "cpu_ms_per_run": ("CPU, ms per run", "{:.2f}"),
     "server_cpu_ms_per_run": ("CPU of PostgreSQL, ms per run", "{:.2f}"),
     "trips_per_run": ("round trips per run", "{:.1f}"), "statements_per_run": ("statements per run", "{:.1f}"),
-    "commits_per_run": ("commits per run", "{:.2f}"),
+    "commits_per_run": ("commits per run, also of what only reads", "{:.2f}"),
     "fsyncs_per_run": ("fsyncs per run", "{:.2f}"), "bytes_per_run": ("bytes on disk per run", "{:,.0f}"),
     "wal_bytes_per_run": ("bytes of the write-ahead log per run", "{:,.0f}"),
     "peak_mb": ("peak memory, MiB", "{:,.0f}"), "pss_mb": ("memory, shared pages once, MiB", "{:,.0f}"),

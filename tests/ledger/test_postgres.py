@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from importlib.resources import files
 
 import psycopg
@@ -11,10 +12,12 @@ import pytest
 
 from keepai.ledger.guards import guards
 from keepai.ledger.postgres import tables, typed_statements
+from keepai.ledger.postgres.reader import PostgresReader
 from keepai.ledger.postgres.triggers import statements as triggers
 from keepai.ledger.queries import load
 from keepai.model.errors import LedgerUnusable
 from tests.ledger.stores import PostgresStore, Raw
+from tests.postgres import Proxy
 
 #: The statements that PostgreSQL has in its own words; each says why where it stands.
 OVERRIDDEN = {
@@ -69,6 +72,32 @@ def test_postgres_understands_every_statement(database: Raw, name: str) -> None:
     else:
         database.execute(f"prepare a_statement as {text}")
         database.execute("deallocate a_statement")
+
+
+def test_the_server_is_asked_for_no_more_than_what_is_read() -> None:
+    store = PostgresStore()
+    store.make()
+    peek = {"workflow_id": "wf_none", "topic": "t", "after": 0}
+    there = f":{store.server.port}/"
+    with (
+        Proxy(store.server.port) as proxy,
+        closing(PostgresReader(store.url.replace(there, f":{proxy.port}/"))) as read,
+    ):
+        before = len(proxy.seen)
+        with read.moment():
+            pass
+        with read.moment(), closing(read.iterate("event_peek", **peek, limit=100)) as page:
+            del page  # nobody reads it
+        assert len(proxy.seen) == before, "nothing was read"
+        assert list(read.iterate("event_peek", **peek, limit=100)) == []
+        assert b"DECLARE" not in proxy.seen[before:], "a short page needs no cursor"
+        assert list(read.iterate("event_peek", **peek, limit=101)) == []
+        assert b"DECLARE" in proxy.seen[before:], "a long one must not come at once"
+        before = len(proxy.seen)
+        for _ in range(3):
+            with read.moment():
+                read.all("workflow_all")
+        assert proxy.seen[before:].count(b"from workflow") == 1, "it is prepared once, and not for every moment"
 
 
 def test_few_statements_have_words_of_their_own() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from keepai.ledger.base import Ledger, Tx
+from keepai.ledger.opening import open_reader
 from keepai.ledger.sqlite.store import SqliteLedger
 from keepai.ledger.sqlite.write_ahead_log import Log
 from keepai.ledger.transitions import mutations, workflows
@@ -221,6 +222,23 @@ async def test_a_question_sees_one_moment_and_cannot_write(any_ledger: Ledger) -
     with pytest.raises(Exception, match=r"read.?only"):
         await any_ledger.look(lambda read: read.all("host_insert", id="x", machine="m", pid=1, now=1))
     assert await any_ledger.look(look) == 1
+
+
+async def test_all_that_is_read_inside_a_moment_is_as_it_was_when_the_first_of_it_was_read(
+    any_ledger: Ledger, store: Store,
+) -> None:
+    with closing(open_reader(store.path)) as read:
+        with read.moment():
+            assert read.all("workflow_all") == []
+            await any_ledger.write(rows.deploy, barrier=True)
+            assert read.all("workflow_all") == []
+            with closing(read.iterate("workflow_all")) as one_by_one:
+                assert list(one_by_one) == []
+        assert len(read.all("workflow_all")) == 1
+        with read.moment(), closing(read.iterate("workflow_all")) as one_by_one:
+            assert len(list(one_by_one)) == 1
+            await any_ledger.write(rows.deploy, "another", barrier=True)
+            assert len(read.all("workflow_all")) == 1
 
 
 async def test_points_are_named_after_their_verbs(any_ledger: Ledger) -> None:

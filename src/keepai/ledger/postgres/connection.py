@@ -21,11 +21,12 @@ from .. import stored_ids
 from ..base import Row
 from ..transaction import SharedTransaction
 from .tables import Connection, settle
-from .typed_statements import numbered
+from .typed_statements import numbered, of_many
 
 OLDEST = 15
 
 _PREPARED_MAX = 400  # statements; more than there are, so that each is prepared once
+_FETCHED_MAX = 100  # rows that a cursor of the server is asked for at once
 
 #: A connection that nobody answers is given up, and so is a transaction of a host that stands still: it would keep
 #: every other host from the ledger. How long a commit takes is not limited.
@@ -34,6 +35,7 @@ _OPTIONS = {
     "tcp_user_timeout": 15_000, "application_name": "keep",
 }
 _IDLE_IN_TRANSACTION = "10s"
+_IDLE = psycopg.pq.TransactionStatus.IDLE
 
 
 def connect(url: str) -> Connection:
@@ -126,6 +128,7 @@ class PostgresStatements:
         self._texts = numbered()
         self._rows: dict[str, stored_ids.Rows] = {}  # of each statement that gave a row
         self._iterated = itertools.count()
+        self._moment_begins = False  # with what is read next
 
     def all(self, query: str, **params: object) -> list[Row]:
         """Every row. No text that is kept has the character 0, so whoever looks for one that has finds nothing."""
@@ -144,15 +147,45 @@ class PostgresStatements:
         return rows[0] if rows else None
 
     def iterate(self, query: str, **params: object) -> Generator[Row]:
-        """Row by row, as far as the caller reads; closing it ends the statement."""
+        """Row by row, as far as the caller reads; closing it ends the statement.
+
+        So many rows as the server would give at once anyway are asked for without a cursor of the server, which takes
+        four statements."""
+        limit = params.get("limit")
+        if isinstance(limit, int) and limit <= _FETCHED_MAX:
+            yield from self.all(query, **params)
+            return
         text, picked = self._texts[query]
         name = f"iterated_{next(self._iterated)}"
-        with one_moment(self.connection), closing(psycopg.RawServerCursor(self.connection, name)) as cursor:
+        with self.moment(), closing(psycopg.RawServerCursor(self.connection, name)) as cursor:
+            self._begin_moment()
+            cursor.itersize = _FETCHED_MAX
             cursor.execute(text, picked(params))
             for values in cursor:
                 yield from self._made(query, cursor)([values])
 
+    @contextmanager
+    def moment(self) -> Iterator[None]:
+        """Everything that is read inside is of one moment: that in which the first of it is read."""
+        if self._moment_begins or self.connection.info.transaction_status is not _IDLE:
+            yield  # of the moment, or the transaction, that is under way
+            return
+        self._moment_begins = True
+        try:
+            yield
+        finally:
+            self._moment_begins = False
+            if not self.connection.closed and self.connection.info.transaction_status is not _IDLE:
+                self.connection.execute("commit")  # after a rollback psycopg would prepare every statement anew
+
+    def _begin_moment(self) -> None:
+        """Many a question reads nothing; then the server is not asked to begin and end anything."""
+        if self._moment_begins:
+            self._moment_begins = False
+            self.connection.execute("begin isolation level repeatable read read only")
+
     def _execute(self, query: str, params: Mapping[str, object]) -> psycopg.RawCursor[tuple[Any, ...]]:
+        self._begin_moment()
         text, picked = self._texts[query]
         return self._cursor.execute(text, picked(params), prepare=True)
 
@@ -163,20 +196,6 @@ class PostgresStatements:
             assert cursor.description is not None
             made = self._rows[query] = stored_ids.rows([column.name for column in cursor.description])
         return made
-
-
-@contextmanager
-def one_moment(connection: Connection) -> Iterator[None]:
-    """Everything that is read inside is of one moment."""
-    if connection.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE:
-        yield  # of the transaction that is under way
-        return
-    connection.execute("begin isolation level repeatable read read only")
-    try:
-        yield
-    finally:
-        if not connection.closed:
-            connection.execute("rollback")
 
 
 class PostgresTransaction(PostgresStatements, SharedTransaction):
@@ -191,9 +210,11 @@ class PostgresTransaction(PostgresStatements, SharedTransaction):
         return self._execute(query, params).rowcount
 
     def many(self, query: str, rows: Sequence[Mapping[str, object]]) -> None:
-        """Execute a change once for each of these."""
-        text, picked = self._texts[query]
-        self._cursor.executemany(text, [picked(row) for row in rows])
+        """Execute a change once for each of these, in one statement."""
+        if rows:
+            text, picked = of_many(query)
+            columns = [list(column) for column in zip(*[picked(row) for row in rows], strict=True)]
+            self._cursor.execute(text, columns, prepare=True)
 
     def values(self, query: str, **params: object) -> list[tuple[Any, ...]]:
         """Every row, as its columns in order and as they are kept: without ids."""

@@ -25,7 +25,7 @@ from ...model.states import IllegalMove
 from .. import account
 from ..base import Share
 from . import lease
-from .connection import PostgresStatements, PostgresTransaction, connect, one_moment, shown, unusable
+from .connection import PostgresStatements, PostgresTransaction, connect, shown, unusable
 from .lease import MachineLock, machine
 from .mark_file import MarkFile
 from .tables import Connection, migrate, number
@@ -189,7 +189,7 @@ class Place:
                 self._reads.connection.execute("set default_transaction_read_only = on")
             if not of_one_moment:
                 return asked(self._reads)
-            with one_moment(self._reads.connection):
+            with self._reads.moment():
                 return asked(self._reads)
         except (psycopg.OperationalError, psycopg.InterfaceError, LedgerUnusable) as error:
             raise self.lose(error) from None

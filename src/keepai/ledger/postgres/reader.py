@@ -11,7 +11,7 @@ import psycopg
 from ...model.errors import LedgerUnusable, NotFound
 from .. import moving
 from ..base import Row, SeenHost
-from .connection import PostgresStatements, connect, one_moment, shown, unusable
+from .connection import PostgresStatements, connect, shown, unusable
 from .lease import LEASE_MS
 from .mark_file import MarkFile
 from .tables import migrations, number, refuse_newer
@@ -84,7 +84,7 @@ class PostgresReader(PostgresStatements):
     def moment(self) -> Iterator[None]:
         """Everything that is read inside is of one moment."""
         try:
-            with one_moment(self.connection):
+            with super().moment():
                 yield
         except psycopg.Error as error:
             raise unusable(error, self._url) from None

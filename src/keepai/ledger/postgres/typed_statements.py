@@ -12,6 +12,7 @@ from .tables import migrations
 
 _COLUMN = re.compile(r"^  (\w+) (bigint|bytea|text)\b", re.MULTILINE)
 _BYTEWISE = ' collate "C"'  # as the columns are: what is compared with them, or made lower case, is so too
+_VALUES = re.compile(r"values \(([^()]*)\)")
 _COMMENT, _PARAMETER = re.compile(r"--.*"), re.compile(r"(?<!:):(\w+)")
 
 
@@ -26,6 +27,17 @@ def types() -> Mapping[str, str]:
 def numbered() -> Mapping[str, tuple[str, stored_ids.Params]]:
     """Every statement, and what picks its parameters in their order."""
     return {name: _numbered(text) for name, text in load("postgres").items()}
+
+
+@cache
+def of_many(name: str) -> tuple[str, stored_ids.Params]:
+    """A statement that inserts a row, as one that inserts several: each parameter is a list, one value for each row."""
+    text, picked = numbered()[name]
+    values = _VALUES.search(text)
+    assert values, f"{name} inserts no row"
+    lists = values[1].replace(_BYTEWISE, "").replace(",", "[],")
+    rows = f"select * from unnest({lists}[])"  # noqa: S608 -- of a statement of our own
+    return text[: values.start()] + rows + text[values.end() :], picked
 
 
 def _numbered(text: str) -> tuple[str, stored_ids.Params]:
