@@ -23,7 +23,7 @@ step = @echo "==> $(1)"
 .PHONY: help setup demo test browser mailserver lint types compile unit bench bench-postgres prove attack mutants contract model docs lock dist clean
 
 help:  ## list the targets
-	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 24
 
 setup: $(READY)  ## create .venv with everything, once
 	@echo "==> ready: $(BIN)/keep"

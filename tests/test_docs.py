@@ -298,9 +298,11 @@ def fences() -> list[tuple[str, str]]:
 
 
 def typed() -> list[tuple[str, str]]:
-    """Every command line in the docs, with its place: after `$`, in a block of sh, or in a line of prose."""
+    """Every command line in the docs, with its place: after `$`, in a block of sh (also inside of a container), or in a
+    line of prose."""
     after = [(place, line[2:]) for place, text in fences() for line in text.splitlines() if line.startswith("$ ")]
-    plain = [(place, line) for place, text in blocks("sh") for line in text.splitlines()]
+    container = re.compile(r"docker compose exec \S+ ")
+    plain = [(place, container.sub("", line, 1)) for place, text in blocks("sh") for line in text.splitlines()]
     told = [(name_of(path), each) for path in TEXTS for each in re.findall(r"(?<!`)`(keep [^`\n]+)`", prose(path))]
     return [(place, line) for place, line in (*after, *plain, *told) if line.startswith(("keep ", "make "))]
 
@@ -333,7 +335,7 @@ def test_every_command_in_the_docs_exists_with_its_options() -> None:
 
 
 def test_every_make_target_in_the_docs_exists() -> None:
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     lines = [line for _, line in typed() if line.startswith("make ")]
     assert {line.split()[1] for line in lines} <= targets
     assert any("demo" in line for line in lines)
