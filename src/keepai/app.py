@@ -241,7 +241,7 @@ class Keep:
         await self.commands.grant(wf, capability, mode, self._actor, shown)
 
     async def skip_event(self, id: str, *, shown: int | None = None) -> None:
-        """Nothing shall come of a waiting event."""
+        """Skip a waiting event."""
         await self.commands.skip_event(id, self._actor, shown)
 
     async def reprocess(self, id: str, *, shown: int | None = None) -> None:
@@ -249,7 +249,7 @@ class Keep:
         await self.commands.reprocess(id, self._actor, shown)
 
     async def skip_input(self, id: str, *, shown: int | None = None) -> list[str]:
-        """Nothing more shall come of an input."""
+        """Skip an input: nothing more is done for it."""
         return await self.commands.skip_input(id, self._actor, shown)
 
     async def skip_run(self, id: str, *, shown: int | None = None) -> None:

@@ -331,7 +331,7 @@ def contradicted(worked: Place) -> str:
 
 def test_a_sign_against_what_is_on_record_is_shown_until_it_was_seen(worked: Place, contradicted: str) -> None:
     told = worked.type("todo", code=4).stdout
-    assert told.startswith(f"A later sign contradicts what is on record.  {WF}  ask_{contradicted}\n")
+    assert told.startswith(f"Later evidence contradicts what is on record.  {WF}  ask_{contradicted}\n")
     assert "the call raised Rejected: no" in told
     assert f"keep resolve {contradicted} seen" in told
     assert "needs you  1 question" in worked.type("status", code=4).stdout

@@ -64,7 +64,7 @@ def table(place: Place) -> dict[str, object]:
 
 @pytest.mark.parametrize(("kind", "more", "why"), [
     ("webhook", ("url=https://hooks.example/x", "signed=false"), "every request to a webhook counts as an event"),
-    ("own:Own", (), "it has no check() of its own"),
+    ("own:Own", (), "this connector has no check()"),
 ])
 def test_a_connection_that_cannot_be_tried_is_not_said_to_answer(
     place: Place, kind: str, more: tuple[str, ...], why: str,

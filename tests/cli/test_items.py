@@ -299,7 +299,7 @@ def test_an_item_is_worked_on_once_more_by_a_running_host(sorted_: Place, hosts:
 
 
 def test_an_item_that_a_run_has_in_hand_is_not_reprocessed(failed: Place) -> None:
-    assert "has it in hand" in failed.type("reprocess", item(failed)["id"], code=1).stderr
+    assert "holds it" in failed.type("reprocess", item(failed)["id"], code=1).stderr
 
 
 def test_an_item_that_was_left_is_skipped_with_its_input(left: Place) -> None:
@@ -382,7 +382,7 @@ def test_the_card_of_a_repair_shows_the_blast_radius(failed: Place) -> None:
     impact = ("--impact", "potentially_impactful", "--note", "rows may be wrong")
     failed.type("fix", "sorting", "sort.js", *impact, code=None)
     told = failed.type("todo", code=4).stdout
-    assert told.startswith("May this repair be let in?  sorting  fix_")
+    assert told.startswith("May this repair become the active version?  sorting  fix_")
     assert "  touched      by version 1.0, in 1 run: 2 inputs, 2 items, 3 mutations\n" in told
     assert '  items        Sort "one" (done)\n               Sort "bad" (failed)\n' in told
     assert "  all of it    keep blast sorting --version 1.0\n" in told

@@ -211,7 +211,7 @@ def test_a_running_host_tells_what_only_it_knows(unknown: Place, hosts: Hosts) -
     # it has no such connector, and it measures the time
     hosts()
     [card] = unknown.json("todo", code=4)
-    assert "are not configured any more" in card["facts"]["verifying"]
+    assert "are no longer configured" in card["facts"]["verifying"]
     assert card["facts"]["possible_from"]["did_not_happen"].endswith("Z")
     told = unknown.type("todo", code=4).stdout
     assert "may arrive   until 20" in told
@@ -245,7 +245,7 @@ def test_a_repair_is_shown_and_answered(place: Place) -> None:
             await keep.fix(done.workflow_id, source(FIRE), impact="potentially_impactful", note="it threw always")
     asyncio.run(run())
     told = place.type("todo", code=4).stdout
-    assert "May this repair be let in?" in told
+    assert "May this repair become the active version?" in told
     assert "it threw always" in told
     assert "await ctx.webhook.fire" in told  # the whole new script
     [card] = place.json("todo", code=4)

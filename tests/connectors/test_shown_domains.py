@@ -60,7 +60,7 @@ def test_a_url_is_shown_as_the_wire_has_it(domain: str, wire: str) -> None:
     for each in said:
         assert each.isascii(), each
     assert all(wire in each for each in [*said[:4], said[5]])
-    assert f"Tell {wire}: e" in said[4]
+    assert f"Send to {wire}: e" in said[4]
 
 
 @pytest.mark.parametrize(("domain", "wire"), DOMAINS)

@@ -42,7 +42,7 @@ ANSWERS = ("ok", "transient", "permission", "rejected", "unknown", "odd", "hangs
 
 #: What `explain` says of a host → the commits that may follow.
 SAID = {
-    "sends the approved call": ("send",), "asks afresh": ("ask_afresh",), "It goes on as soon as": ("carry_on",),
+    "sends the approved call": ("send",), "asks again": ("ask_afresh",), "It goes on as soon as": ("carry_on",),
     "looks ends it": ("abandon",), "is asked what became of it": ("confirm_applied", "confirm_absent", "still_doubt"),
     "Then it is tried again": ("carry_on",),
 }

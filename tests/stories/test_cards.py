@@ -186,7 +186,7 @@ async def test_a_connector_that_is_gone_cannot_be_asked(tmp_path: Path) -> None:
         story._more = []
         await story.reopen()
         [question] = await story.keep.needs_you()
-        assert "are not configured any more" in str(question.facts["verifying"])
+        assert "are no longer configured" in str(question.facts["verifying"])
         assert (question.facts["connector_class"], question.facts["can_verify"]) == (None, False)
         assert set(question.actions) == {"happened", "skip"}
         with pytest.raises(Refused):

@@ -276,7 +276,7 @@ async def test_seen_answers_it_once_and_keeps_the_evidence(tmp_path: Path) -> No
         asked = await story.sign()
         explained = await story.keep.explain(asked.id)
         assert (explained.id, explained.moved_by[0].acts) == (row.id, ("seen",))
-        assert "a later sign says that it happened" in explained.because
+        assert "later evidence says that it happened" in explained.because
         before = await story.mutation(row.id)
         await story.keep.resolve(row.id, "seen")
         after = await story.mutation(row.id)

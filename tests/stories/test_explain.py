@@ -415,7 +415,7 @@ async def test_an_approval_that_has_expired_offers_no_answer_until_it_is_asked_a
     assert (question.actions, set(question.facts["possible_from"])) == (  # type: ignore[arg-type]
         (), {"approve", "reject"})
     found = checked(await story.keep.explain(question.id), waits=True)
-    assert "asks afresh" in mover(found, "host").what
+    assert "asks again" in mover(found, "host").what
 
 
 @pytest.mark.parametrize("status", WorkflowStatus)

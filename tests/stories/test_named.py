@@ -269,7 +269,7 @@ await ctx.publish(["in", "out"], { messageId: item.id, inputId, payload: 1 });
         producers={"poll": producer(both, publishes=("in", "out"))},
         consumers={"act": consumer("return { reservations: [], data: {} };")}))
     [came] = await story.keep.inputs(wf)
-    assert "1 event of it not taken yet" in (await story.keep.explain(came.id)).because
+    assert "1 event not taken yet" in (await story.keep.explain(came.id)).because
 
 
 @pytest.mark.parametrize("asked", [False, True])

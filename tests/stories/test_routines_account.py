@@ -265,7 +265,7 @@ async def test_a_skipped_item_is_explained(story: Story) -> None:
     await story.keep.skip_run((await story.last(wf)).id)
     await story.run()
     told = await explained(story, wf)
-    assert "A person decided that nothing more shall come of it; 1 mutation of it applied" in told.because
+    assert "A person skipped it; 1 mutation of it applied" in told.because
     assert told.moved_by[0].kind == "nothing"
     assert (await story.keep.explain(told.selected[0].id)).standing == "skipped"
 
@@ -362,4 +362,4 @@ async def test_an_input_that_is_explained_says_what_of_it_waits(story: Story) ->
     wf = await story.deploy_and_run(routine())
     told = await story.keep.explain((await item(story, wf)).input_id)
     assert told.standing == "pending"
-    assert "0 events of it not taken yet" not in told.because
+    assert "0 events not taken yet" not in told.because

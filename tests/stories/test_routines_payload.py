@@ -165,7 +165,7 @@ async def test_an_item_that_needs_attention_cannot_be_reprocessed_or_skipped_pas
     async with Story(tmp_path, connectors=[Desk()]) as story:
         wf = await in_question(story)
         letter = await item(story, wf)
-        with pytest.raises(Refused, match="has it in hand"):
+        with pytest.raises(Refused, match="holds it"):
             await story.keep.reprocess(letter.id)
         with pytest.raises(Refused, match="in hand"):
             await story.keep.skip_input(letter.input_id)

@@ -423,7 +423,7 @@ async def test_reprocessing_is_refused_while_a_run_has_the_item_in_hand(story: S
     story.world.on("gmail.send").fail(Transient("busy"))
     wf = await story.deploy_and_run(routine())
     run = await story.last(wf)
-    with pytest.raises(Refused, match=f"run {run.id} has it in hand. Retry or skip that run."):
+    with pytest.raises(Refused, match=f"run {run.id} holds it. Retry or skip that run."):
         await story.keep.reprocess((await item(story, wf)).id)
     assert (await item(story, wf)).attempt == 1
 

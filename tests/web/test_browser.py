@@ -41,7 +41,7 @@ async def test_from_an_input_to_its_output_and_back(standing: Served, tab: Tab) 
     await tab.page.get_by_role("link", name="Item one").click()
     await expect(tab.page.get_by_role("heading", level=1)).to_have_text("Item one")
     await expect(tab.page.locator(".story li strong")).to_have_text([
-        "It came in", "An event of it waits for a consumer", "An output was recorded and sent",
+        "It came in", "Its event waits for a consumer", "An output was recorded and sent",
         "The output is known to have happened", "A run took the event",
     ])
     await tab.page.get_by_role("link", name="sheets.appendRow").click()
@@ -148,7 +148,7 @@ async def input_that_waits(served: Served, tab: Tab) -> None:
     await tab.page.goto(served.web.address())
     await tab.page.get_by_role("link", name="Inputs").first.click()
     await tab.page.get_by_role("link", name="Item two").click()
-    await tab.page.locator("summary", has_text="Nothing more shall come").click()
+    await tab.page.locator("summary", has_text="Skip this input").click()
 
 
 async def test_an_act_on_the_page_is_done_and_said(served: Served, tab: Tab) -> None:

@@ -63,7 +63,7 @@ async def test_an_event_is_skipped_and_another_reprocessed(served: Served) -> No
     one = await served.story.event(wf, "in", "one")
     taken = (await served.get(f"/events/{one.id}")).body
     assert "reserved" in texts(taken)
-    assert 'name="act"' not in taken, "a run has it in hand"
+    assert 'name="act"' not in taken, "a run holds it"
 
 
 async def test_a_payload_is_shown_as_text_whatever_it_holds(served: Served) -> None:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 async def test_the_page_says_what_the_host_stands_on(standing: Served) -> None:
     page = texts((await standing.get("/health")).body)
-    assert "Nothing is seen to be wrong." in page
+    assert "Keep sees nothing wrong." in page
     assert str(standing.story.path.resolve()) in page
     for word in ("Runs since", "SQLite 3.", "Schema", "WAL", "ctx.sheets", "keep db backup FILE", "nothing waits"):
         assert word in page, word

@@ -72,8 +72,9 @@ async def test_home_plans_no_check_before_the_answer(every: tuple[Served, dict[s
 SAYS = {
     "unknown_blind": (
         "Did this happen?", 'webhook.fire: amount=120, of="invoice-7"', "The script calls this: “Answer to invoice-7”",
-        "The connection was lost", "Because of “Invoice 7 of Ann”", "Look in webhook whether", "class C: blind",
-        "May still arrive not any more", '"amount": 120', "If it did happen, it will have happened twice.",
+        "The connection was lost", "Because of “Invoice 7 of Ann”", "Look in webhook whether",
+        "class C: it cannot be asked",
+        "May still arrive no longer", '"amount": 120', "If it did happen, it will have happened twice.",
         "the script reads it, and without one it gets null: line",
     ),
     "unknown_looked_up": ("gmail.send can be looked up.", "asked about 1 time", "Look again", "ann@example.com"),
@@ -86,12 +87,13 @@ SAYS = {
     "logic_after": ("Stands as ✓ applied", "end it: what happened stays"),
     "internal": ("The host or a connector failed.", "division by zero"),
     "repair": (
-        "May this repair be let in?", "The repair says: “There is no total in a mail.”", "Version 1.0 touched 1 input",
+        "May this repair become the active version?", "The repair says: “There is no total in a mail.”",
+        "Version 1.0 touched 1 input",
         "- const total = prepared.data.payload.total;", "the repair becomes the active version",
     ),
     "attention": ("It was done before with another", 'text "Dear Bob" "Dear Robert"', "2 other fields the same"),
-    "left": ("This was begun and not finished.", "Done for it so far, and stays: nothing"),
-    "contradicted": ("A later sign contradicts", "On record: A person chose to go on", "the call returned"),
+    "left": ("This was begun and not finished.", "Already done, and stays: nothing"),
+    "contradicted": ("Later evidence contradicts", "On record: A person chose to go on", "the call returned"),
 }
 
 
@@ -155,7 +157,7 @@ ANSWERS: dict[tuple[str, str], tuple[str, list[str], int]] = {
     ("logic", "Give it up"): ("committed", [], 0),
     ("logic_after", "End it here"): ("committed", ["applied"], 1),
     ("internal", "Try again"): ("committed", ["applied"], 1),
-    ("repair", "Let it in"): ("committed", ["applied"], 1),
+    ("repair", "Activate it"): ("committed", ["applied"], 1),
     ("repair", "Reject"): ("failed:logic", [], 0),
     ("attention", "Keep what was done"): ("committed", ["applied", "failed", "applied"], 1),
     ("left", "Skip this input"): ("committed", ["failed"], 0),

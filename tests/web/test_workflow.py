@@ -219,7 +219,7 @@ async def test_the_graph_follows_and_stopping_wants_a_confirmation(served: Serve
     stop = tab.page.get_by_role("button", name="Stop this workflow")
     await stop.click()
     assert (await served.story.workflow(wf)).status == "active", "the box was not ticked"
-    await tab.page.get_by_label("Yes, it shall stop").check()
+    await tab.page.get_by_label("Yes, stop it").check()
     await stop.click()
     await expect(tab.page.locator(".note.done")).to_contain_text("The workflow is stopped.")
     assert (await served.story.workflow(wf)).status == "stopped"

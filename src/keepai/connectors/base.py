@@ -240,7 +240,7 @@ class Connector:
         """Ask the outside system something harmless. Raise a `ConnectorError` if the address or the credentials fail.
 
         A connector that cannot be tried returns a sentence that says why. People read that instead of "answers"."""
-        return "it has no check() of its own"
+        return "this connector has no check()"
 
 
 def surface(connectors: Iterable[Connector]) -> Surface:

@@ -23,17 +23,17 @@ _DEPTH_MAX = 12  #: of one type; what is nested deeper, or contains itself, is a
 
 #: A built-in operation → its declaration.
 _BUILT_IN: Mapping[Kind, str] = {
-    Kind.PEEK: "/** A page of pending events of a subscribed topic, oldest first: 100 unless told, at most 1,000, and "
+    Kind.PEEK: "/** A page of pending events of a subscribed topic, oldest first: 100 by default, at most 1,000, and "
                "1 MiB in all (a larger event comes alone). If more wait it has a `cursor`; `after` goes on there. */\n"
                "peek(topic: string, options?: { limit?: number; after?: string }): Promise<TopicPage>;",
     Kind.GET_BY_IDS: "/** Pending events of a subscribed topic by their messageId. */\n"
                      "getByIds(topic: string, ids: string[]): Promise<TopicEvent[]>;",
-    Kind.REGISTER_INPUT: "/** Tell what came in, in words for people; gives the inputId at once. */\n"
+    Kind.REGISTER_INPUT: "/** Register what came in, with a title for people; returns the inputId at once. */\n"
                          "registerInput(input: ExternalInput): string;",
     Kind.WITH_ITEM: "/** One unit of work. The id is the same each time; the function begins with "
                     "`if (ctx.item.isDone) return;`. */\n"
                     "withItem<T>(id: string, title: string, work: (ctx: ItemContext) => Promise<T>): Promise<T>;",
-    Kind.LOG: "/** Keep a line with the run. */\nlog(...values: any[]): void;",
+    Kind.LOG: "/** Add a line to the run's log. */\nlog(...values: any[]): void;",
 }
 _PUBLISH = "publish(topic: string | string[], event: {{ messageId: string{}; payload?: any }}): Promise<void>;"
 _CONTEXTS = {

@@ -28,7 +28,7 @@ def _silent(_line: str) -> None:
 
 @dataclass(frozen=True)
 class Call:
-    """What a connector's method is told about one call; scripts never see it."""
+    """What a connector's method knows about one call; scripts never see it."""
 
     idempotency_key: str = ""  # the same for every send of the same thing; empty for reads
     deadline: float = math.inf  # milliseconds, as `SystemClock.steady_ms` counts them

@@ -106,7 +106,7 @@ class Commands:
 
     @_once
     async def skip_event(self, event_id: str, actor: str, shown: int | None = None) -> None:
-        """Nothing shall come of a waiting event."""
+        """Skip a waiting event."""
         row = await self._parts.ledger.one("event_by_id", event_id=event_id)
         if row is None:
             raise NotFound(f"There is no event {event_id}.")
@@ -129,7 +129,7 @@ class Commands:
 
     @_once
     async def skip_input(self, input_id: str, actor: str, shown: int | None = None) -> list[str]:
-        """Nothing more shall come of an input; gives the events skipped with it."""
+        """Skip an input; gives the events skipped with it."""
         row = await self._parts.ledger.one("input_by_id", input_id=input_id)
         if row is None:
             raise NotFound(f"There is no input {input_id}.")
@@ -291,7 +291,7 @@ class Commands:
         active = (row["major"], row["minor"])
         standing = await self._parts.ledger.look(approval.standing, run, found, now, active, self._parts)
         if standing is Standing.EXPIRED:
-            raise Refused(f"Approval {approval_id} has expired; the call is shown afresh.")
+            raise Refused(f"Approval {approval_id} has expired; Keep asks again.")
         if standing is Standing.UNFIT:
             raise Refused(
                 f"Approval {approval_id} no longer fits: since it was asked, another version was deployed, or the "

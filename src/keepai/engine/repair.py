@@ -115,7 +115,7 @@ async def ask_hook(parts: Parts, run: Run, actor: str) -> None:
 async def fix(parts: Parts, run: Run, offered: Fix, actor: str) -> str:
     """The same door for a person or an agent; gives the id of the try. Raises what the rules refuse.
 
-    It waits like any other: who offers a script does not also let it in. A person who is sure deploys it."""
+    It waits like any other: who offers a script does not also approve it. A person who is sure deploys it."""
     if run.state is not Status.FAILED or run.reason is not Reason.LOGIC:
         raise Refused(f"Run {run.id} is {run.status}: there is no fault of the script to mend. Use deploy instead.")
     tried = await parts.ledger.one("repair_of_run", run_id=run.id)

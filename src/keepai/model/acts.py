@@ -66,8 +66,8 @@ ACTS: Mapping[str, Act] = MappingProxyType({
         "Offer a repair for the run that failed.", "keep fix {wf} FILE"),
     "pause": Act(
         ("workflow",), _WORKFLOW, "Start nothing more of a workflow for now.", "keep pause {wf}",
-        "{0} is paused: nothing of it starts until `keep resume`.", "Pause",
-        "nothing more of it starts until somebody resumes it", "Nothing more of it starts until somebody resumes it.",
+        "{0} is paused: it starts nothing until `keep resume`.", "Pause",
+        "it starts nothing until somebody resumes it", "It starts nothing until somebody resumes it.",
         brings=(("workflow", "paused"),)),
     "resume": Act(
         ("workflow",), _WORKFLOW, "Let a paused or stopped workflow run again.", "keep resume {wf}", "{0} is active.",
@@ -76,7 +76,7 @@ ACTS: Mapping[str, Act] = MappingProxyType({
     "stop": Act(
         ("workflow",), _WORKFLOW, "End a workflow.", "keep stop {wf}", "{0} is stopped. What it did stays on record.",
         "Stop this workflow", "end it; what it did stays on record", "The workflow is stopped.",
-        "Nothing more of it starts, until somebody resumes it. What is under way may end; what was done stays done.",
+        "It starts nothing until somebody resumes it. What is under way may end; what was done stays done.",
         brings=(("workflow", "stopped"),)),
     "run_now": Act(
         ("workflow",), _WORKFLOW, "Queue every producer and routine of a workflow.", "keep run-now {wf}", "",
@@ -106,12 +106,12 @@ ACTS: Mapping[str, Act] = MappingProxyType({
         "It was given up.", "What was to be done here is not done, and nothing asks for it again.",
         brings=(("status", "active"), ("status", "abandoned"))),
     "skip_event": Act(
-        ("event",), _ID, "Have nothing come of a waiting event.", "keep skip {0}", "",
-        "Skip this event", "nothing shall come of it", "Nothing shall come of it.", "It is not worked on any more.",
+        ("event",), _ID, "Skip a waiting event.", "keep skip {0}", "",
+        "Skip this event", "nothing is done for it", "It was skipped.", "No run takes it after that.",
         brings=(("event", "skipped"),)),
     "skip_input": Act(
-        ("input",), _ID, "Have nothing more come of an input.", "keep skip {0}", "",
-        "Skip this input", "nothing more shall come of it; what was applied stays",
+        ("input",), _ID, "Skip an input: nothing more is done for it.", "keep skip {0}", "",
+        "Skip this input", "nothing more is done for it; what was applied stays",
         "Nothing more starts because of this input.", "What waits because of it is given up.",
         brings=(("input", "skipped"),)),
     "reprocess": Act(

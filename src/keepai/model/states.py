@@ -52,12 +52,12 @@ class MutationStatus(StrEnum):
 class EventStatus(StrEnum):
     PENDING = "pending"  #: waits for a consumer, or is reserved by one
     CONSUMED = "consumed"  #: a committed run took it
-    SKIPPED = "skipped"  #: a person decided that nothing shall come of it
+    SKIPPED = "skipped"  #: a person gave it up
 
 
 class InputStatus(StrEnum):
     ACTIVE = "active"  #: taken as it comes
-    SKIPPED = "skipped"  #: a person decided that nothing more shall come of it
+    SKIPPED = "skipped"  #: a person gave it up
 
 
 class WorkflowStatus(StrEnum):
@@ -80,7 +80,7 @@ class ItemStatus(StrEnum):
     DONE = "done"  #: its handler returned; nothing more is sent for it
     FAILED = "failed"  #: its handler stopped, or nobody knows whether a call of it happened; a replay may complete it
     NEEDS_ATTENTION = "needs_attention"  #: what was applied differs from what the script wants now
-    SKIPPED = "skipped"  #: a person decided that nothing more shall come of it
+    SKIPPED = "skipped"  #: a person gave it up
 
 
 Moves = Mapping[StrEnum, Mapping[StrEnum, str]]
@@ -89,7 +89,7 @@ class RepairStatus(StrEnum):
     ASKED = "asked"  #: the repair hook has the evidence
     DECLINED = "declined"  #: it had nothing to offer
     REFUSED = "refused"  #: what it offered broke a rule of the host
-    WAITING = "waiting"  #: it keeps the rules; a person must let it in
+    WAITING = "waiting"  #: it keeps the rules; a person must approve it
     DEPLOYED = "deployed"  #: it is a new version
     REJECTED = "rejected"  #: a person said no
 
@@ -248,7 +248,7 @@ REPAIR = _machine("repair", RepairStatus, {R.ASKED}, {
     R.ASKED: {
         R.DECLINED: "the hook has nothing to offer, or failed",
         R.REFUSED: "what it offers breaks a rule",
-        R.WAITING: "it keeps the rules; a person must let it in",
+        R.WAITING: "it keeps the rules; a person must approve it",
     },
     R.WAITING: {R.DEPLOYED: "a person approves", R.REJECTED: "a person rejects", R.REFUSED: "it no longer fits"},
     R.DECLINED: {},

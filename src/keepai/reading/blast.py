@@ -1,7 +1,7 @@
 """The blast radius: what runs of one script version, or of one span of time, have touched. Reads only.
 
-It says what a fault may have reached. Whether it did any harm, a person must judge. Only what the ledger ties to a run
-counts, so nothing is in it that those runs did not touch.
+It says what a fault may have reached; a person must judge whether it did harm. It contains only what the ledger ties to
+those runs.
 """
 
 from __future__ import annotations

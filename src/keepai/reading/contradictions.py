@@ -17,9 +17,9 @@ from .unknown_outcome import by_hand, late_evidence
 
 #: Outcome on record → what later evidence says against it.
 MEANINGS = {
-    MutationStatus.FAILED: "It is on record as not done, and a later sign says that it happened.",
-    MutationStatus.SKIPPED: "It was skipped without knowing, and a later sign says that it happened.",
-    MutationStatus.APPLIED: "It is on record as done, and a later sign says that it did not happen.",
+    MutationStatus.FAILED: "It is on record as not done, and later evidence says that it happened.",
+    MutationStatus.SKIPPED: "It was skipped without knowing, and later evidence says that it happened.",
+    MutationStatus.APPLIED: "It is on record as done, and later evidence says that it did not happen.",
 }
 
 
@@ -61,7 +61,7 @@ def _sent_again(read: Reader, mutation: Mutation) -> list[Mutation]:
 def _if_so(mutation: Mutation, again: list[Mutation]) -> str:
     """What follows if the later evidence is right."""
     if mutation.status is MutationStatus.APPLIED:
-        return "If it is not there, do it by hand, or have its event processed once more."
+        return "If it is not there, do it by hand, or have its event processed again."
     twice = [each for each in again if each.status in DOUBTFUL | {MutationStatus.APPLIED}]
     if twice:
         named = ", ".join(f"{each.id} ({each.status})" for each in twice)

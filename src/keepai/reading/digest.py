@@ -147,7 +147,7 @@ def _told(day: WorkflowDigest) -> Iterator[str]:
 
 
 def _first(read: Reader, since_ms: int) -> int:
-    """The first entry of the account that may be so new: by halves, for there may be millions."""
+    """The first entry of the account from that moment on. A binary search, because there may be millions."""
     low, high = 1, shown_version.newest(read) + 1
     while low < high:
         middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""Everything that people are shown of a ledger, piece by piece: whoever moves a ledger compares it at both places."""
+"""Everything that people are shown of a ledger, piece by piece. A move of a ledger compares it at both places."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from .questions import Questions
 from .story import TOLD_MAX, Scope, StoryLine, story_of
 from .unknown_outcome import late_evidence
 
-#: Of one input, no more of its waiting events than this are asked what they wait for.
+#: At most so many waiting events of one input are explained.
 _WAITING_MAX = 20
 
 
@@ -224,11 +224,11 @@ class Explainer:
         )
 
     def _waiting(self, events: Sequence[Row]) -> list[Row]:
-        """The events that some handler has still to take; what nobody takes is a result."""
+        """The events that a handler still has to take; an event that no handler takes is a result."""
         return [e for e in events if e["status"] == "pending" and not self._steps.is_result(e)]
 
     def _of_waiting(self, row: Row, events: Sequence[Row], held: Sequence[Row]) -> tuple[StepAhead, ...]:
-        """Whatever moves the events of an input that still wait, or those for which it came too late."""
+        """What moves the waiting events of an input, or the events for which it came too late."""
         moved = self._waiting(events) if row["waiting"] else []
         if row["late"] and not row["waiting"]:
             moved = [e for h in held[:_WAITING_MAX] if (e := self._read.one("look_event", event_id=h["event_id"]))]

@@ -1,7 +1,7 @@
 """A workflow's graph of topics as a picture: an SVG that needs nothing else, for the page and the command line.
 
 Colours come from classes and from `currentColor`, so that the picture is light or dark as what it stands in. Every
-text is escaped: names come from scripts, which nobody trusts.
+text is escaped, because names come from scripts, which are not trusted.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def sentences(graph: Graph, counts: Mapping[Vertex, str] | None = None) -> list[
         note = f" ({said})" if said else ""
         into = [edge.target.name for edge in graph.edges if edge.source == vertex]
         of_topic = vertex.kind == "topic"
-        does = f"is taken by {' and '.join(into) or 'nobody'}" if of_topic else (
+        does = f"is taken by {' and '.join(into) or 'no handler'}" if of_topic else (
             f"publishes to {' and '.join(into) or 'no topic'}")
         told.append(f"{vertex.kind.capitalize()} {vertex.name}{note} {does}.")
     return told

@@ -11,12 +11,12 @@ from ..model.codec import stored
 from ..model.records import Event, Gap, Held, Input, Mutation
 from ..model.states import EventStatus
 
-#: A consumer that took newer events so often, and never the oldest, is shown as one that leaves it.
+#: A consumer that has taken newer events this often, and not the oldest, is shown as leaving it.
 _PASSED_OVER_MIN = 10
 
 
 def kept_row(read: Reader, statement: str, **by_id: str) -> Row:
-    """The one row with an id that something else names: no such row is ever deleted."""
+    """The row with an id that another row names; such rows are never deleted."""
     row = read.one(statement, **by_id)
     assert row is not None, f"{by_id} is never deleted"
     return row
@@ -52,7 +52,7 @@ def takers_of(read: Reader, workflow: Row) -> dict[str, str]:
 def waits_for(read: Reader, input: Input, takers: Mapping[str, str]) -> list[tuple[str, str]]:
     """What an input with its events still waits for: each time in words, and with the id of what to look at."""
     waiting = [event for event in input.events or ()
-               if event.status is EventStatus.PENDING and event.topic in takers]  # what nobody takes is a result
+               if event.status is EventStatus.PENDING and event.topic in takers]  # others are results
     told = [_held_by(read, event.reserved_by) if event.reserved_by else (f"waits for {takers[event.topic]}", event.id)
             for event in waiting]
     item = read.one("look_item_of_input", input_id=input.id) if input.status == "pending" else None

@@ -15,12 +15,12 @@ LEFT_ACTIONS = ("reprocess", "skip_input")
 
 
 def left_behind(read: Reader, workflow_id: str | None) -> list[Escalation]:
-    """One question for each item that was begun and not finished, and on which no run works any more."""
+    """One question for each item that was begun and not finished, and on which no run works now."""
     return [_question(read, row) for row in read.all("look_items_left", workflow_id=workflow_id)]
 
 
 def left_actions(read: Reader, row: Row) -> tuple[str, ...]:
-    """The acts that would be accepted: nobody can work on an item whose routine is gone."""
+    """The acts that would be accepted: an item whose routine is gone cannot be worked on."""
     handler = read.one("handler_get", workflow_id=row["workflow_id"], handler=row["handler"])
     gone = handler is None or not handler["present"]
     return tuple(act for act in LEFT_ACTIONS if not (gone and act == "reprocess"))

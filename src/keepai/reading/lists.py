@@ -163,7 +163,7 @@ def _searched(
 
 
 def _few(read: Reader, waiting: list[Row], wanted: ListFilter, rows: int) -> Iterator[Row]:
-    """Of the inputs that wait, those that are wanted. Each is looked up by itself, even far back in a long list."""
+    """The waiting inputs that are wanted. Each is looked up by itself, even far back in a long list."""
     before, left = wanted.params()["before"], rows
     for seq in sorted((int(row["seq"]) for row in waiting if row["seq"] < before), reverse=True):
         where = {**wanted.params(), "workflow_id": waiting[0]["workflow_id"], "before": seq + 1}

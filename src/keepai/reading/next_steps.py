@@ -1,7 +1,7 @@
 """Who or what can move something: a time, an event, reconciliation, a host, a person with which acts, or nothing.
 
-Something can always move what waits: if nothing else, a person. The rules are those of `engine/next_step.py` and
-`engine/commands.py`. Here they are only explained; nothing here decides.
+Something can always move what waits: if nothing else, a person. `engine/next_step.py` and `engine/commands.py` decide;
+this module only explains their rules.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class StepAhead(Record):
     capability: str | None = None  # what `grant` would grant
 
 
-#: Nothing moves it any more.
+#: Nothing can move it.
 FINISHED = (StepAhead("nothing", "It is finished."),)
 
 _ANSWERS = {
@@ -52,14 +52,14 @@ _ANSWERS = {
     "permission": "A person must allow it, or give it up.",
     "attention": "A person must look: it was done before with another content.",
     "precondition": "A person must mend what is missing outside, then have it tried again, or give it up.",
-    "logic": "The script must be mended, or a person has it tried again or gives it up.",
-    "exhausted": "It was tried often enough: a person has it tried again, or gives it up.",
+    "logic": "A person must mend the script, have it tried again, or give it up.",
+    "exhausted": "Its attempts are used up: a person must have it tried again, or give it up.",
     "internal": "The host or a connector is at fault: after mending it, a person has the run tried again.",
 }
 
 
 class NextSteps:
-    """Finds what can move the things of one ledger on, from their state at one moment."""
+    """Finds what can move the things of one ledger, from their state at one moment."""
 
     def __init__(self, read: Reader, questions: Questions, now_ms: int) -> None:
         self._read, self._questions, self._now = read, questions, now_ms
@@ -80,7 +80,7 @@ class NextSteps:
     def of_mutation(self, mutation: Mutation, run: Run, deadline_at: int) -> tuple[StepAhead, ...]:
         """What lets the outcome of a mutation be known, or has a person look at evidence against it."""
         if mutation.contradicted_at is not None:
-            look = "A person must look: a later sign contradicts what is on record."
+            look = "A person must look: later evidence contradicts what is on record."
             return (StepAhead("person", look, None, ("seen",), mutation.id),)
         match mutation.status:
             case MutationStatus.IN_FLIGHT:
@@ -90,7 +90,8 @@ class NextSteps:
             case MutationStatus.NEEDS_RECONCILE | MutationStatus.INDETERMINATE:
                 return self.of_run(run)
             case MutationStatus.FAILED if run.state in OPEN:
-                return (StepAhead("run", f"It stays so; its run {run.id} goes on.", subject=run.id), *self.of_run(run))
+                goes_on = f"It stays as it is; its run {run.id} goes on."
+                return (StepAhead("run", goes_on, subject=run.id), *self.of_run(run))
         return FINISHED
 
     def of_approval(self, approval: Approval, run: Run) -> tuple[StepAhead, ...]:
@@ -102,12 +103,12 @@ class NextSteps:
     def of_event(self, event: Row) -> tuple[StepAhead, ...]:
         """What lets an event be taken."""
         if event["status"] != EventStatus.PENDING:
-            again = StepAhead("person", "It can be processed once more.", acts=("reprocess",), subject=event["id"])
+            again = StepAhead("person", "It can be processed again.", acts=("reprocess",), subject=event["id"])
             return (*FINISHED, again) if event["payload"] or event["held"] else FINISHED
         if event["reserved_by"]:
             run = kept_row(self._read, "run_by_id", run_id=event["reserved_by"])
             return self._through(run_record(run), "has reserved it")
-        skip = StepAhead("person", "A person can decide that nothing shall come of it.", acts=("skip_event",),
+        skip = StepAhead("person", "A person can skip it.", acts=("skip_event",),
                      subject=event["id"])
         subscriber = self._subscriber(event)
         if subscriber is None:
@@ -128,7 +129,7 @@ class NextSteps:
             return FINISHED
         if item["held_by"] is not None:
             run = kept_row(self._read, "run_by_id", run_id=item["held_by"])
-            return self._through(run_record(run), "has it in hand")
+            return self._through(run_record(run), "holds it")
         held = self._resume(kept_row(self._read, "workflow_by_id", workflow_id=item["workflow_id"]))
         return (*held, *self._of_routine(item), *_of_left(self._read, item))
 
@@ -177,20 +178,20 @@ class NextSteps:
         if run.reason is Reason.RECONCILIATION:
             return (StepAhead("reconciliation", f"{_connector(seen)} is asked what became of it.", run.retry_at),)
         acts = (*(("retry",) if seen.present else ()), given_up(seen))
-        may = "Nobody must, but a person can have it tried now or give it up."
+        may = "Nobody has to act. A person can have it tried now, or give it up."
         person = StepAhead("person", may, None, acts, run.id)
         return (StepAhead("time", "Then it is tried again.", run.retry_at), person)
 
     def _of_question(self, seen: StoppedRunFacts, asked: Escalation) -> tuple[StepAhead, ...]:
         run, kind, actions = seen.run, asked.kind, asked.actions
         if asked.id.startswith("fix_"):
-            must = "A person must say whether this repair may be let in."
+            must = "A person must say whether this repair may become the active version."
             return (StepAhead("person", must, None, actions, asked.id),)
         if kind == "approval" and seen.approval:
             term = seen.approval.expires_at
-            afresh = StepAhead("time", "If nobody has answered by then, the call is shown afresh.", term)
+            afresh = StepAhead("time", "If nobody has answered by then, Keep asks again.", term)
             answer = StepAhead("person", _ANSWERS[kind], None, actions, seen.approval.id)
-            return (answer, afresh) if actions else (StepAhead("host", "It has expired: the next host asks afresh."),)
+            return (answer, afresh) if actions else (StepAhead("host", "It has expired: the next host asks again."),)
         if seen.doubt:
             answered = StepAhead("person", _ANSWERS[kind] + _null(seen), None, actions, seen.doubt.mutation.id)
             return (answered, *_later(seen))
@@ -212,7 +213,7 @@ class NextSteps:
         return (StepAhead("host", offers, subject=tried["id"]),)
 
     def _of_next(self, run: Run) -> tuple[StepAhead, ...]:
-        """A run that another one carries on from: that one counts."""
+        """What moves a run that another one carried on from: whatever moves that other run."""
         rows = self._read.all("look_lineage", workflow_id=run.workflow_id, lineage=run.lineage)
         last = run_record(rows[-1])
         if last.state not in OPEN:
@@ -225,7 +226,7 @@ class NextSteps:
     # -- waiting events ----------------------------------------------------------------------------
 
     def _of_free(self, workflow_id: str, subscriber: str) -> tuple[StepAhead, ...]:
-        """What lets a consumer look at an event that nobody has reserved."""
+        """What lets a consumer look at an event that no run has reserved."""
         holds = self._read.one("run_open", workflow_id=workflow_id)
         if holds is not None:
             return self._through(run_record(holds), f"holds the workflow; after it, {subscriber!r} can take it")
@@ -244,13 +245,13 @@ class NextSteps:
     def _resume(self, workflow: Row) -> tuple[StepAhead, ...]:
         if workflow["status"] == "active":
             return ()
-        what = f"The workflow is {workflow['status']}: nothing of it goes on until a person resumes it."
+        what = f"The workflow is {workflow['status']}: it starts nothing until a person resumes it."
         return (StepAhead("person", what, None, ("resume",), workflow["id"]),)
 
 
 def _of_left(read: Reader, item: Row) -> tuple[StepAhead, ...]:
     """What a person can do about an item that no run works on."""
-    what = f"A person can have it worked on once more, as a new attempt.{sent_again(applied_of(read, item))}"
+    what = f"A person can have it worked on again, as a new attempt.{sent_again(applied_of(read, item))}"
     again = StepAhead("person", what, None, ("reprocess",), item["id"])
     skip = StepAhead("person", "A person can give it up.", None, ("skip_input",), item["input_id"])
     anew = item["status"] == ItemStatus.FAILED and "reprocess" in left_actions(read, item)
@@ -258,7 +259,7 @@ def _of_left(read: Reader, item: Row) -> tuple[StepAhead, ...]:
 
 
 def _null(seen: StoppedRunFacts) -> str:
-    """What a person must know who cannot give the result."""
+    """What a person who cannot give the result must know."""
     if not seen.result_read:
         return ""
     return f" The script reads the result ({'; '.join(seen.result_read)}): `happened` without a result gives it null."
@@ -276,7 +277,7 @@ def _later(seen: StoppedRunFacts) -> tuple[StepAhead, ...]:
     if until == HOST_KNOWS:
         return (StepAhead("host", "Possible once a host has run for the time in which the request may still arrive.",
                       None, acts, id),)
-    return (StepAhead("time", "Then nothing of it can arrive any more, and this answer is possible too.",
+    return (StepAhead("time", "After that the request can no longer arrive, and this answer is possible too.",
                   parse_iso(until), acts, id),)
 
 

@@ -1,4 +1,4 @@
-"""Writes what people are told: questions from the facts of their cards, and the digest. Reads only.
+"""Writes the messages to people: questions from the facts of their cards, and the digest. Reads only.
 
 Everything from outside is made visible and cut; what a script chose is marked as the script's words. No message holds a
 link that answers anything: mail scanners open links, and a person to whom a message is forwarded could answer in
@@ -28,12 +28,12 @@ from .views import Views, about
 from .wording import one_line
 
 FACT_MAX = 400  #: characters of one fact
-SUMMARY_MAX = 20  #: questions that are named when many are told at once
+SUMMARY_MAX = 20  #: questions that one message names when there are many
 TITLE_MAX = 120
 
-_NO_CLICK = "Nothing in this message answers by itself, so that nobody answers by opening or passing it on."
+_NO_CLICK = "Opening or forwarding this message answers nothing."
 
-#: What the account tells of a thing without a state of it moving, or a sign about it: no reason to tell people again.
+#: Entries of the account that move no state and bring no evidence: no reason to tell people again.
 _UNASKED = ("act", "host", "reconcile", "grant", "phase")
 
 
@@ -83,7 +83,7 @@ class NoticeWriter:
         return self._views(read).needs_you(now_ms)
 
     def _mark(self, read: Reader, question: Escalation) -> str:
-        """Another text whenever a state of what is asked about has moved: then it is another question."""
+        """A text that changes whenever a state of what is asked about has moved: then it is another question."""
         subject = about(question)
         ids = (subject,) if question.id == f"ask_{subject}" else shown_version.things(read, subject)
         own = [each for each in ids if each == question.id or each.startswith(("run_", "mut_", "apr_", "itm_"))]

@@ -20,25 +20,27 @@ HEADINGS = {
     "logic": "The script failed.", "exhausted": "It was tried too often.",
     "internal": "The host or a connector failed.",
 }
-_CONTRADICTED = "A later sign contradicts what is on record."
-_REPAIR = "May this repair be let in?"
+_CONTRADICTED = "Later evidence contradicts what is on record."
+_REPAIR = "May this repair become the active version?"
 _LEFT = "This was begun and not finished."
 
-#: Class of a connector → what that means for whoever wants to know what became of a call.
+#: Class of a connector → what it says about finding out what became of a call.
 CLASSES = {
-    "A": "class A: it honours idempotency keys", "B": "class B: what was sent leaves a mark", "C": "class C: blind",
+    "A": "class A: it honours idempotency keys", "B": "class B: what was sent can be looked up",
+    "C": "class C: it cannot be asked",
 }
 
 
 #: What approving and rejecting mean for a repair that waits: a held call has the same two answers.
 _OF_A_REPAIR = {
     "approve": replace(
-        ACTS["approve"], label="Let it in", comes="the repair becomes the active version, and the run goes on with it",
+        ACTS["approve"], label="Activate it",
+        comes="the repair becomes the active version, and the run goes on with it",
         done="The repair is the active version now, and the run goes on.",
         risk="What earlier versions did stays as it is; the new version does not mend it."),
     "reject": replace(
-        ACTS["reject"], comes="the repair is not let in; the run waits for another",
-        done="The repair was not let in.", risk="It is not offered again."),
+        ACTS["reject"], comes="the repair is refused; the run waits for another",
+        done="The repair was refused.", risk="It is not offered again."),
 }
 
 

@@ -10,7 +10,7 @@ from ..ledger.base import Reader, Row
 from ..model.records import Escalation, Record, Workflow
 from .views import Views
 
-#: Of one workflow, no more of what waits than this is counted.
+#: At most so much of what waits in one workflow is counted.
 COUNTED_MAX = 10_000
 
 
@@ -55,7 +55,7 @@ class WorkflowGlance(Record):
     standing: str  # "needs you", "failed", "paused", "stopped", "running", "waiting" or "done"
     because: str
     questions: int
-    held: bool  # nothing of it goes on before one of them is answered
+    held: bool  # the workflow waits until one of them is answered
     inputs: tuple[InputCount, ...]
     more_pending: bool  # more waits than was counted
     outputs: tuple[OutputCount, ...]
@@ -92,7 +92,7 @@ def standing_of(workflow: Workflow, asked: Sequence[Escalation], run: Row | None
         held = "" if active else f" It is {workflow.status} too: nothing goes on until somebody resumes it."
         return "failed" if failed else "needs you", f"{why}{held}"
     if not active:
-        return workflow.status.value, "Nothing of it starts until somebody resumes it."
+        return workflow.status.value, "It starts nothing until somebody resumes it."
     if run is not None and run["status"] == "active":
         return "running", f"{run['handler']} is {run['phase']}."
     if run is not None:

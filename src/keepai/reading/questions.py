@@ -1,7 +1,7 @@
 """Which stopped runs are questions to a person, with the facts and what may be done about each.
 
-An act is offered only if it would be accepted now; one that will be accepted later is in the facts, under
-`possible_from`, with the moment. A run that goes on by itself as soon as a host runs is no question.
+An act is offered only if it would be accepted now. One that will be accepted later is in the facts, under
+`possible_from`, with the moment. A run that goes on by itself as soon as a host runs is not a question.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ACTIONS: dict[str, tuple[str, ...]] = {
 #: The error that made a run wait for a person → the kind of question.
 _PERSON_KINDS = {kind: kind for kind in ("approval", "permission", "precondition", "attention")}
 
-_ASKED_AFRESH = "it has expired; the next host that runs asks afresh"
+_ASKED_AFRESH = "it has expired; the next host that runs asks again"
 
 
 @dataclass(frozen=True)
@@ -72,12 +72,12 @@ class StoppedRunFacts:
 
     @property
     def expired(self) -> bool:
-        """Whether an answer would come too late: the next host asks again."""
+        """Whether an answer would come too late, so that the next host asks again."""
         return isinstance(self.step, AskAgain)
 
 
 class Questions:
-    """Looks at one ledger; `host` is what one that runs knows of its connectors, if one does."""
+    """Looks at one ledger. `host` is a running host, which knows its connectors; None if there is none."""
 
     def __init__(self, read: Reader, policy: Policy, host: HostFacts | None = None) -> None:
         self._read, self._policy, self._host = read, policy, host
@@ -178,7 +178,7 @@ def _actions(kind: str, seen: StoppedRunFacts) -> tuple[str, ...]:
 
 
 def given_up(seen: StoppedRunFacts) -> str:
-    """How a stopped run is given up: what happened cannot be skipped, only finished."""
+    """The act that gives up a stopped run: a run whose mutation happened can be finished, not skipped."""
     return "finish" if seen.happened else "skip_run"
 
 

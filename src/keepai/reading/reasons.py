@@ -19,7 +19,7 @@ TRIGGERS = {
     "retry": "it was time to try again", "granted": "what it lacked was granted",
     "connected": "the connector that it lacked is configured",
     "new_version": "a new version is active", "person": "a person asked for it", "recovery": "its host had died",
-    "ended": "its host was told to end while it ran",
+    "ended": "its host was stopped while it ran",
 }
 
 _PHASES = {
@@ -32,7 +32,7 @@ _MUTATIONS = {
     MutationStatus.IN_FLIGHT: "It was recorded and is being sent; it may or may not have happened yet.",
     MutationStatus.APPLIED: "It happened: the outside system said so.",
     MutationStatus.FAILED: "It did not happen.",
-    MutationStatus.NEEDS_RECONCILE: "Nobody knows yet whether it happened; the outside system is being asked.",
+    MutationStatus.NEEDS_RECONCILE: "It is not known yet whether it happened; Keep is asking the outside system.",
     MutationStatus.INDETERMINATE: "Nobody can tell whether it happened.",
     MutationStatus.SKIPPED: "A person chose to go on without knowing whether it happened.",
 }
@@ -41,7 +41,7 @@ _APPROVALS = {
     ApprovalStatus.PENDING: "This call is held until a person has seen it.",
     ApprovalStatus.APPROVED: "A person said yes to exactly this call; it has not been sent yet.",
     ApprovalStatus.REJECTED: "A person said no: nothing was sent, and the run went on without it.",
-    ApprovalStatus.EXPIRED: "It was not answered, or not used, in time; the call was shown afresh.",
+    ApprovalStatus.EXPIRED: "It was not answered, or not used, in time; Keep asked again.",
     ApprovalStatus.VOID: "What was asked no longer exists: its run was skipped, or another run carried on.",
     ApprovalStatus.CONSUMED: "It was approved and used up: exactly this call was sent once.",
 }
@@ -108,7 +108,7 @@ def of_mutation(mutation: Mutation) -> str:
 
 def of_approval(approval: Approval) -> str:
     """What became of the question whether a call may be made."""
-    by = f" It was {approval.decided_by} who decided." if approval.decided_by else ""
+    by = f" {approval.decided_by} decided." if approval.decided_by else ""
     return f"{_APPROVALS[approval.status]}{by}"
 
 
@@ -119,13 +119,13 @@ def of_event(event: Row, runs: Sequence[Run], moves: Sequence[Row], left: str, *
         return f"Run {taken.id} took it.{_late_payloads(event)}" if taken else f"A run took it.{_late_payloads(event)}"
     if event["status"] == "skipped":
         return f"{_why_skipped(moves[-1])}{_late_payloads(event)}"
-    again = f" This is attempt {event['attempt']}: a person had it processed once more." if event["attempt"] > 1 else ""
+    again = f" This is attempt {event['attempt']}: a person had it processed again." if event["attempt"] > 1 else ""
     held = f" {count(event['held'], 'later payload')} came meanwhile and stays on record." if event["held"] else ""
     if event["reserved_by"]:
         return f"Run {event['reserved_by']} has reserved it.{again}{held}"
     if is_result:
         return f"It is a result: no handler takes events of topic {event['topic']!r}.{again}{held}"
-    return f"It waits in topic {event['topic']!r} since {iso(event['created_at'])}.{left}{again}{held}"
+    return f"It has waited in topic {event['topic']!r} since {iso(event['created_at'])}.{left}{again}{held}"
 
 
 def _why_skipped(move: Row) -> str:
@@ -133,7 +133,7 @@ def _why_skipped(move: Row) -> str:
     if move["source"] is None:
         return "It was skipped when it came: a person had skipped every input behind it."
     of = f" when run {move['why']} ended" if move["why"] else ""
-    return f"A person decided that nothing shall come of it{of}."
+    return f"A person skipped it{of}."
 
 
 def _late_payloads(event: Row) -> str:
@@ -149,14 +149,14 @@ def _late_payloads(event: Row) -> str:
 
 
 _ENDED_ITEMS = {
-    "done": "Its handler returned", "skipped": "A person decided that nothing more shall come of it",
+    "done": "Its handler returned", "skipped": "A person skipped it",
 }
 
 
 def of_item(item: Row, runs: Sequence[Run], mutations: Sequence[Mutation]) -> str:
     """Why an item is in its state."""
     applied = sum(m.status is MutationStatus.APPLIED for m in mutations)
-    again = f" This is attempt {item['attempt']}: a person had it worked on once more." if item["attempt"] > 1 else ""
+    again = f" This is attempt {item['attempt']}: a person had it worked on again." if item["attempt"] > 1 else ""
     again += "".join(f" Nobody knows whether “{m.preview}” happened." for m in mutations if m.status in DOUBTFUL)
     done = f"{count(applied, 'mutation')} of it applied"
     if item["status"] in _ENDED_ITEMS:
@@ -167,7 +167,7 @@ def of_item(item: Row, runs: Sequence[Run], mutations: Sequence[Mutation]) -> st
         return f"{why_left(item, runs[-1].id)} {done[:1].upper()}{done[1:]}.{again}"
     stopped = next((r for r in reversed(runs) if r.id == item["held_by"]), None)
     why = f": {_error(stopped)}" if stopped and stopped.state in (Status.PAUSED, Status.FAILED) else ""
-    return f"Run {item['held_by']} has it in hand{why} ({done}).{again}"
+    return f"Run {item['held_by']} holds it{why} ({done}).{again}"
 
 
 def of_input(
@@ -177,12 +177,12 @@ def of_input(
     applied = sum(m.status is MutationStatus.APPLIED for m in mutations)
     came = f"“{row['title']}” led to {count(len(events), 'event')} and {count(applied, 'applied mutation')}"
     if row["waiting"]:
-        return f"{came}; {count(waiting, 'event')} of it not taken yet."
+        return f"{came}; {count(waiting, 'event')} not taken yet."
     if row["status"] == "skipped":
-        return f"{came}; a person decided that nothing more shall come of it."
+        return f"{came}; a person skipped it."
     if row["late"]:
         return f"{came}; {_unprocessed(held)}."
-    later = f" A later payload of it came too: {_unprocessed(held)}." if held else ""
+    later = f" A later payload came too: {_unprocessed(held)}." if held else ""
     return f"{came}; nothing of it waits.{later}"
 
 
@@ -217,9 +217,9 @@ def of_workflow(row: Row, run: Run | None, gaps: Sequence[Gap] = ()) -> str:
 def _of_workflow(row: Row, run: Run | None) -> str:
     version = f"version {row['major']}.{row['minor']}"
     if row["status"] != "active":
-        return f"A person {row['status']} it; nothing of it starts ({version})."
+        return f"A person {row['status']} it; it starts nothing ({version})."
     if run is None:
-        return f"Nothing of it is under way ({version})."
+        return f"None of its handlers is running ({version})."
     if run.state is Status.ACTIVE:
         return f"{run.handler} is under way as run {run.id} ({version})."
     return f"Run {run.id} of {run.handler} holds it: {_error(run)}"

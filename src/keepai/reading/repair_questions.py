@@ -29,7 +29,7 @@ def waiting_repair(read: Reader, run: Run) -> Escalation | None:
 
 @dataclass(frozen=True)
 class Repairs:
-    """The tries to mend what a piece of work failed in."""
+    """The attempts to repair the script that failed."""
 
     tried: tuple[Row, ...]  # oldest first
     left: int  # that the budget allows

@@ -1,6 +1,6 @@
 """What happened to something, in the order of the account: its moves, what was decided besides, what people did.
 
-If a person's act brought about a move, the move carries that person's name. Only what the account says is told.
+If a person's act caused a move, the move carries that person's name. The story says only what the account says.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from ..model.codec import stored
 from ..model.records import Record
 from ..model.states import MACHINES
 
-#: More moves than this are not told; the newest are.
+#: A story has at most so many moves, the newest.
 TOLD_MAX = 500
 
 #: Acts on a whole workflow; they belong to the story of everything that was open then.
 ON_WORKFLOW = ("deploy", "grant", "pause", "resume", "stop", "accept_older")
 
-#: Machine → the moves whose own reason is told; the others are as the table of moves says.
+#: Machine → the moves whose own reason is shown; the other moves get the reason from the table of moves.
 _OWN: Mapping[str, Collection[str]] = {
     "status": ("paused", "failed"), "mutation": ("failed", "needs_reconcile", "indeterminate"),
     "repair": ("declined", "refused", "waiting"), "event": ("skipped",),

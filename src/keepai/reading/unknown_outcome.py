@@ -1,7 +1,7 @@
 """What is known of a mutation in doubt beyond its row: who could verify it, and whether it may still arrive.
 
-Only a host knows its connectors; it tells what it knows through `HostFacts`. Without a host, the history says whether
-the outside system could be asked, and of everything else it is said that only a running host knows.
+Only a host knows its connectors; it passes on what it knows as `HostFacts`. Without a host, the history says whether
+the outside system could be asked, and for everything else the text says that only a running host knows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class CallFacts:
     configured: bool  # its connector is there
     looks_up: bool  # and can be asked what became of it
     key_window_s: float | None  # how long the outside system honours an idempotency key; None: it does not
-    settles_at: int | None  # from when on nothing of it can arrive any more; None: the call has not ended
+    settles_at: int | None  # the moment after which it can no longer arrive; None: the call has not ended
     settled: bool  # that moment has passed
 
 
@@ -51,7 +51,7 @@ class DoubtfulMutation:
 
     mutation: Mutation
     asked_before: bool  # the history says that the outside system could be asked
-    known: CallFacts | None  # None: no host tells
+    known: CallFacts | None  # None: there is no host
 
     @property
     def can_verify(self) -> bool:
@@ -67,7 +67,7 @@ class DoubtfulMutation:
 
     @property
     def arrives_until(self) -> str | None:
-        """Until when the request may still arrive: a time, or why there is none; None: it cannot any more."""
+        """Until when the request may still arrive: a time, or why there is none; None: it can no longer arrive."""
         if self.mutation.closed_at is None:
             error, sender = self.mutation.error, self.mutation.sender
             if error is None or error.code != SenderNotDead.code:
@@ -90,7 +90,7 @@ class DoubtfulMutation:
         }
 
     def _class(self) -> str | None:
-        """A: it honours keys. B: it can be looked up. C: blind. None: not known here."""
+        """A: it honours keys. B: it can be looked up. C: neither. None: not known here."""
         if self.known is None or not self.known.configured:
             return None
         return "A" if self.known.key_window_s is not None else "B" if self.known.looks_up else "C"
@@ -99,9 +99,9 @@ class DoubtfulMutation:
         name = f"{self.mutation.connector}.{self.mutation.operation}"
         if self.known is None:
             could = "could" if self.asked_before else "could not"
-            return f"{name} {could} be looked up when it was sent; what holds now, only a running host knows."
+            return f"{name} {could} be looked up when it was sent; only a running host knows whether that still holds."
         if not self.known.configured:
-            return f"The connector and account that {name} was sent with are not configured any more: nobody can ask."
+            return f"The connector and account that {name} was sent with are no longer configured, so Keep cannot ask."
         asked = "can be looked up" if self.known.looks_up else "cannot be looked up"
         if self.known.key_window_s is None:
             return f"{name} {asked}" + ("." if self.known.looks_up else ": only a person can find out.")

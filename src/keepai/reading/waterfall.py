@@ -19,7 +19,7 @@ from ..model.states import OPEN, Phase, Status
 
 WIDTH = 1000  #: of the whole, in the units of the bars
 _LEAST = 4  #: a bar that is shorter could not be seen
-_WAIT_MOST = 0.25  #: of the time of work: so long is a wait drawn at most
+_WAIT_MOST = 0.25  #: the longest that a wait is drawn, as a part of the time of work
 
 #: Phase → the step that runs in it; of a producer or a routine, its kind.
 _STEPS = {Phase.PREPARING: "prepare", Phase.MUTATING: "mutate", Phase.EMITTING: "next"}
@@ -58,7 +58,7 @@ class StepBar(Record):
     """One step, how long it worked, and what it did."""
 
     step: str
-    lasted: str | None  # None: it is not on record when it began
+    lasted: str | None  # None: its beginning is not on record
     bar: Bar | None
     waits: tuple[WaitBar, ...]
     entries: tuple[StepEntry, ...]

@@ -1,4 +1,4 @@
-"""How times, numbers and sizes are said, the same at every door. Pure."""
+"""Writes times, numbers and sizes in words, the same at every door. Pure."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from ..script.duration import UNITS_MS
 from ..script.manifest import Handler, Manifest
 from ..script.topic_graph import Graph, Vertex
 
-#: So many of the newest runs are searched for the last one of each consumer.
+#: How many of the newest runs are searched for the last one of each consumer.
 _RUNS_LOOKED_AT = 10_000
 
 
@@ -57,7 +57,7 @@ class Permission(Record):
 
     @property
     def of_inputs(self) -> bool:
-        """Whether it is about what may come in: then no call is to be judged, and nobody can be asked."""
+        """Whether it is about what may come in. Then there is no call that a person could be asked about."""
         return self.capability.startswith(f"{INPUTS}.")
 
 

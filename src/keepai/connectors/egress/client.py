@@ -1,8 +1,8 @@
 """Makes one request on one connection, within the rules, and says what is known if it fails.
 
-Connections are not reused: a connection that the server closes at that moment would leave an unknown outcome for
-nothing. There are no cookies, no proxies and no settings from the environment: exactly what the connector wrote goes to
-the address that was checked. A name look-up that was given up may continue in its thread; it contains nothing of the
+Connections are not reused: if the server closed a reused one at that moment, the outcome would be unknown for no good
+reason. There are no cookies, no proxies and no settings from the environment: exactly what the connector wrote goes to
+the address that was checked. After a time-out, a name look-up may continue in its thread; it contains nothing of the
 request.
 """
 

@@ -67,7 +67,7 @@ def _special(address: Address) -> str | None:
     kinds = {
         "the machine itself": address.is_loopback or address.is_unspecified,
         "link-local, where clouds keep their metadata": address.is_link_local,
-        "for many receivers": address.is_multicast,
+        "for many receivers (multicast)": address.is_multicast,
         "reserved": address.is_reserved,
         "private": address.is_private or not address.is_global,
     }

@@ -1,6 +1,6 @@
 """Sends one message so that Keep can find out afterwards whether it was sent.
 
-SMTP has no memory: a server that has accepted a message says so once, and if that answer is lost, nobody can ask again.
+SMTP has no memory: a server that has accepted a message says so once. If that answer is lost, Keep cannot ask again.
 So Keep records the message in the mailbox itself, where the record survives a crash and people can see it:
 
 1. the whole message except its end goes to the SMTP server, which must not deliver it yet

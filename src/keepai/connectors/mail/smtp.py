@@ -43,7 +43,7 @@ class SmtpSubmission:
         self._transport = self._client.transport
 
     async def offer(self, sender: str, recipients: Sequence[str], data: bytes) -> None:
-        """Send everything up to the end of the message. If one recipient is refused, nobody gets it."""
+        """Send everything up to the end of the message. If the server refuses one recipient, no one gets it."""
         with self._refusals("sender"):
             await self._client.mail(sender, options=self._size(len(data)))
         for recipient in recipients:

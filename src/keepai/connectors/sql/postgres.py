@@ -1,8 +1,9 @@
 """Runs steps on a PostgreSQL server: on its own connection, in one transaction, with every wait limited.
 
-A transaction runs in a task that is never cancelled: to give it up, the caller cuts its connection, and the task ends
-at its present step. Before COMMIT is sent, the server undoes everything when the connection ends, so every failure is
-definite. After it, only a refusal by the server is definite. The tables `REFUSED` and `UNCLEAR` say which is which.
+A transaction runs in a task that is never cancelled: to give it up, the caller closes its connection, and the task
+ends at its present step. Before COMMIT is sent, the server undoes everything when the connection ends, so every
+failure is definite. After it, only a refusal by the server is definite. The tables `REFUSED` and `UNCLEAR` say which
+is which.
 """
 
 from __future__ import annotations
@@ -253,7 +254,7 @@ class PostgresDatabase:
                 connected.cut(task)
         if cancelled is not None:
             if not task.cancelled():
-                task.exception()  # read it, or asyncio logs that nobody did
+                task.exception()  # read it, or asyncio logs that it was never read
             raise cancelled
         if task.cancelled():
             raise Transient("The database did not answer in time; nothing was sent to it.")

@@ -1,7 +1,7 @@
 """What keeps deliveries: a folder (`spool`), or the database that holds the ledger (ledger/postgres/deliveries.py).
 
-Whichever it is: a delivery is on disk when `add` returns; one that comes again is kept once; and a cursor that grows
-never passes a delivery that becomes visible later.
+Both promise the same: a delivery is on disk when `add` returns; a repeated delivery is kept once; and a cursor never
+passes a delivery that becomes visible later.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 Stored = Mapping[str, Any]
 
-#: What became of a delivery: it is new, it was there, or there are as many as there may be.
+#: What became of a delivery: it is new, it was already there, or no more may be kept.
 Added = Literal["new", "known", "full"]
 
 
@@ -27,7 +27,7 @@ class Deliveries(Protocol):
         ...
 
     def put(self, cursor: str, delivery: Stored) -> None:
-        """Keep a delivery of another place under the cursor that it had there."""
+        """Keep a delivery from another store, under the cursor that it had there."""
         ...
 
     def after(self, cursor: str, most: int) -> tuple[list[str], bool]:
@@ -39,12 +39,12 @@ class Deliveries(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release what it holds."""
         ...
 
 
 def carry(there: Deliveries, here: Deliveries) -> int:
-    """Bring every delivery to another place, in order and under its cursor; gives how many there were."""
+    """Copy every delivery to another store, in order and under its cursor; gives how many there were."""
     cursor, number, more = "", 0, True
     while more:
         cursors, more = there.after(cursor, 1_000)

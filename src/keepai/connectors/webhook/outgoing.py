@@ -81,4 +81,5 @@ class Webhook(Connector):
     @send.preview
     def say(self, params: SendEvent) -> str:
         """The whole event."""
-        return f"Tell {self._host}: {params['event']}\n{json.dumps(params.get('data'), ensure_ascii=False, indent=2)}"
+        data = json.dumps(params.get("data"), ensure_ascii=False, indent=2)
+        return f"Send to {self._host}: {params['event']}\n{data}"

@@ -60,7 +60,7 @@ class Spool:
             return "new"
 
     def put(self, cursor: str, delivery: Stored) -> None:
-        """Store a delivery of another place under the cursor that it had there."""
+        """Store a delivery from another store, under the cursor that it had there."""
         with self._turn, self._locked():
             self._look()
             if _digest(delivery["id"]) not in self._seen:

@@ -108,12 +108,12 @@ def vacuum(session: CommandSession, as_json: bool) -> None:
 @with_json
 @with_session
 def move(session: CommandSession, to: str, dry_run: bool, as_json: bool) -> None:
-    """Move the ledger whole to PLACE: a file, or PostgreSQL.
+    """Move the whole ledger to another PLACE.
 
-    No host may run at either place. Everything is copied, read again and compared, row by row and as it is shown; only
-    then the old place is marked, so that no host begins there, and the new one becomes the ledger. If it is cut off at
-    any moment, exactly one of the two is the ledger: type the same again. Nothing is deleted at the old place.
-    Deliveries of webhooks are carried along; secrets stay where they are.
+    It moves from a file to PostgreSQL, or back. No host may run at either place. Everything is copied, read again and
+    compared, row by row and as it is shown; only then the old place is marked, so that no host begins there, and the
+    new one becomes the ledger. If it is cut off at any moment, exactly one of the two is the ledger: type the same
+    again. Nothing is deleted at the old place. Deliveries of webhooks are carried along; secrets stay where they are.
     """
     settings, target = session.settings(connectors=True), typed_place(to)
     clock = SystemClock()

@@ -121,7 +121,7 @@ def fix(session: CommandSession, workflow: str, file: str, impact: str | None, n
     if as_json:
         echo_json({"repair": done, "workflow_id": wf})
         return
-    echo(f"The repair {done} waits for a person. `keep todo` shows it; `keep approve {done}` lets it in.")
+    echo(f"The repair {done} waits for a person. `keep todo` shows it; `keep approve {done}` activates it.")
 
 
 def deploy_lines(done: dict[str, Any]) -> list[str]:

@@ -4,15 +4,15 @@ In reading order:
 
     page_server.py   binds a port and runs the server inside the host's loop
     web_app.py       all routes, the acts, and the guard around everything
-    guard.py         what every request must keep and every answer carries; no route can forget it
-    sessions.py      who may come in: the one-time token, the password, the sessions; guessing is slow
-    site.py          what a page is given: `page` and `show` to read and render, `site` for the rest
+    guard.py         the rules for every request, and the headers of every answer; no route can forget them
+    sessions.py      who may sign in: the one-time token, the password, the sessions; guessing is slow
+    site.py          what a page uses: `page` and `show` to read and render, `site` for the rest
     live.py          tells open pages that something was committed
     cards.py         questions to a person as cards, with a form for each answer
-    filters.py       from the address of a list to what it shall show
+    filters.py       what the address of a list asks for
     timeline.py      a story as sentences
     render.py        Jinja with everything from outside escaped, invisible characters too; style and script
-    deep_checks.py   the thorough check that Health offers; the ledger's part runs in a process of its own
+    deep_checks.py   the thorough check of the page Health; the ledger's part runs in a process of its own
     demo_page.py     what `keep demo --ui` adds: Home with three buttons, and a session that outlives the host
     pages/           the pages; templates/ their texts; static/ style, script and what came from npm
 
@@ -35,8 +35,8 @@ page is about one workflow, `wf` is that workflow's row, and that workflow's nav
 (the version that the page shows, for acts), `links` and `asked` (the number of questions). What the function looks up
 comes from reading/, which the command line shares.
 
-A page that takes long to make checks for the header `LIVE`. With it, an open page only fetches itself again, and the
-costly part is left out.
+A page that takes long to make checks for the header `LIVE`, with which an open page fetches itself again: then it
+leaves out the costly part.
 
 ## A template
 
@@ -45,12 +45,12 @@ need no filter to be safe, and no filter can make them unsafe. Macros (status, t
 in macros.html.
 
 A part that follows the ledger is marked `<section id="…" data-live>`. When something was committed, the page is fetched
-again, and each such part that changed is replaced, unless somebody types, has the focus or has marked text in it. A
-`<details>` with an id stays open.
+again, and each such part that changed is replaced, unless a person types in it, has the focus there or has selected
+text. A `<details>` with an id stays open.
 
 ## An act
 
 An act is a form to /act, made by the macro `act`: the name of an act in `model/acts.py`, its parameters, `shown`,
-and the address to go back to. What came of it, or why it was refused, is shown at the top of that page. Every form with
-the method post carries the token of the session. The token stands in no page: static/token.js adds it.
+and the address to go back to. That page shows at its top what came of the act, or why it was refused. Every form with
+the method post carries the token of the session. No page contains the token: static/token.js adds it.
 """

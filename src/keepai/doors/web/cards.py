@@ -51,7 +51,7 @@ class Card:
     answers: tuple[AnswerForm, ...]
     later: tuple[LaterAnswer, ...]
     moments: Mapping[str, int]
-    arrives_s: int | None  # for how long the request may still arrive, where that is known
+    arrives_s: int | None  # for how long the request may still arrive, if that is known
     differs: tuple[tuple[str, str, str], ...]  # field, as applied, as wanted now
     same: int
     place: Excerpt | None  # in the script
@@ -75,7 +75,7 @@ def cards(look: Look, questions: Iterable[Escalation]) -> list[Card]:
 
 
 def forms_of_steps(steps: Iterable[StepAhead], workflow_id: str) -> list[AnswerForm]:
-    """What a person may do about something that puts no question."""
+    """What a person may do about something that asks no question."""
     found = [(act, step) for step in steps if step.kind == "person" for act in offered_acts.offered(step.acts)]
     return [
         _answer(act, step.subject or "", workflow_id, step.capability, offered_acts.meaning(act))
@@ -126,7 +126,7 @@ def _later(question: Escalation) -> tuple[LaterAnswer, ...]:
 
 
 def _moment(text: object) -> int | None:
-    """A fact as a moment; None where it says instead why there is none."""
+    """A fact as a moment; None if it says why there is none."""
     try:
         return parse_iso(text) if isinstance(text, str) else None
     except ValueError:

@@ -1,8 +1,8 @@
 """The thorough check that a person starts on Health: the sandbox, each connector, and every row of the ledger.
 
 The ledger is checked in a process of its own: it may take minutes, and neither the host nor its end must wait for it.
-`python -m keepai.doors.web.deep_checks` is that process. It reads from stdin where the ledger is, for an address may
-have a password in it, and prints a line of JSON after each check.
+`python -m keepai.doors.web.deep_checks` is that process. It reads the place of the ledger from stdin, because an
+address may contain a password, and prints a line of JSON after each check.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class DeepChecks:
 
 
 async def _look(keep: Keep, ledger: str) -> AsyncGenerator[tuple[str, list[HealthLine]], None]:
-    """What is looked at next, with nothing found yet; then the same with what was found."""
+    """What is checked next, with nothing found yet; then the same with what was found."""
     yield "the sandbox", []
     yield "the sandbox", await check_sandbox()
     for connector in keep.parts.connectors.values():

@@ -1,7 +1,7 @@
-"""What the page has besides in `keep demo --ui`: three buttons on Home, and what became of each e-mail.
+"""What `keep demo --ui` adds to the page: three buttons on Home, and what became of each e-mail.
 
 Only a server that is given a `DemoPage` has it, so it is not in pages/. The host of a demo is meant to be killed and
-started again; its parent hands each one the same listeners, name and session, so that open pages go on by themselves.
+started again; its parent gives each one the same listeners, name and session, so that open pages keep working.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from ..demo_folder import WORKFLOW, ForgetfulSheets, deliver, rows_by_subject
 from .sessions import HandedSession
 from .site import page, site
 
-#: The row is on the disk then, and the host does not know it yet.
+#: At this point the row is on disk, and the host does not know it yet.
 MID_CALL = "local.sheets.synced"
 
 SHOWN = 6
 
-#: Who writes, what about; in turn.
+#: Senders and subjects, used in turn.
 LETTERS = (
     ("Fay <fay@example.com>", "Invoice {}"), ("Gus <gus@example.com>", "Order {}, please"),
     ("Hana <hana@example.com>", "Receipt {}"), ("Ivo <ivo@example.com>", "Offer {}"),

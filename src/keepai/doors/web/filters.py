@@ -16,7 +16,7 @@ from ...reading.lists import ListFilter, ListPage
 
 TEXT_MAX = 200
 
-#: How far back a list may be asked to look, in the words of the form.
+#: How far back a list can look, in the words of the form.
 SPANS: Mapping[str, int | None] = {
     "": None, "1h": 3_600_000, "24h": 86_400_000, "7d": 7 * 86_400_000, "30d": 30 * 86_400_000,
 }
@@ -50,7 +50,7 @@ class Filters:
 
 @dataclass(frozen=True)
 class Paging:
-    """Where a list goes on."""
+    """The pages before and after this one."""
 
     newest: str | None
     older: str | None
@@ -58,8 +58,8 @@ class Paging:
 
 
 def filters(request: Request, statuses: tuple[str, ...], handlers: tuple[str, ...] = ()) -> Filters:
-    """What the address asks for. A choice that the list does not have is refused: to leave it out would show everything
-    under the name of a part."""
+    """What the address asks for. A choice that the list does not have is refused: without it, the page would show
+    everything under the name of a part."""
     asked = request.query_params
     return Filters(
         _choice(asked, "status", statuses), _choice(asked, "time", tuple(SPANS)),

@@ -1,15 +1,15 @@
 """The rules for every request before a route sees it, and the headers of every answer. It surrounds the whole app.
 
-A page on a loopback address is reached by every web site that the same browser shows: by name (DNS rebinding), by
-forms and scripts (CSRF), in a frame. So: only our own name in `Host`, only our own origin in what changes
-something, a token in each form, and a cookie that other sites cannot make the browser send.
+Every web site in the same browser can reach a page on a loopback address: by name (DNS rebinding), by forms and scripts
+(CSRF), in a frame. So the guard accepts only our own name in `Host` and only our own origin in a request that changes
+something, and asks for a token in each form and a cookie that other sites cannot make the browser send.
 
 A browser sends a cookie to every port of its host, and so to the server of any other program at 127.0.0.1. So the page
-has a name of its own, which nobody can guess: `<random>.localhost`, another one at each start. Browsers know by
-themselves that such a name means this machine. A program that gets hold of the cookie all the same can look but not
-act: an act needs a token that is handed out once, at signing in, and stands in no cookie and no page (static/token.js).
+has a name of its own that cannot be guessed, `<random>.localhost`, and another one at each start. Browsers know that
+such a name means this machine. A program that gets the cookie nevertheless can look but not act: an act needs a token
+that the page gives out once, at sign-in, and that is in no cookie and no page (static/token.js).
 
-`Referrer-Policy` is `same-origin` and not `no-referrer`: with that, browsers send `Origin: null` with our own forms.
+`Referrer-Policy` is `same-origin`: with `no-referrer`, browsers would send `Origin: null` with our own forms.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ class Refusal:
     told: str
 
 
-STRANGER = Refusal(401, "This page is yours alone, and this browser is not signed in.")
+STRANGER = Refusal(401, "Only you may see this page, and this browser is not signed in.")
 
 
 @dataclass(frozen=True)
 class PageNames:
-    """By which names this server may be called: its own; where the network may come in, also by address."""
+    """The names that this server answers to: its own; if it is open to the network, also its addresses."""
 
     name: str
     port: int
@@ -90,12 +90,12 @@ class PageNames:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether nobody outside this machine can reach an address."""
+    """Whether only this machine can reach an address."""
     return host == LOCALHOST or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
 
 
 def _is_address(name: str) -> bool:
-    """Whether it is an address and no name: only names can be made to point elsewhere."""
+    """Whether it is an address and not a name: only a name can be made to point elsewhere."""
     try:
         ipaddress.ip_address(name)
     except ValueError:
@@ -111,7 +111,7 @@ def _split(host: str) -> tuple[str, int]:
 
 
 Refuse = Callable[[Request, Refusal], Response]
-#: The page for somebody who was just let in; it alone carries the token of the session.
+#: The page right after sign-in; it alone carries the token of the session.
 Welcome = Callable[[BrowserSession], Response]
 
 
@@ -120,7 +120,8 @@ class Guard:
 
     def __init__(self, app: ASGIApp, sessions: Sessions, names: PageNames, refuse: Refuse, welcome: Welcome) -> None:
         self._app, self._sessions, self._names, self._refuse, self._welcome = app, sessions, names, refuse, welcome
-        #: Cookies know no ports: two hosts on one machine must not sign each other out, and nobody can set this one.
+        # Cookies ignore ports. With the port and a random part in the name, two hosts on one machine do not sign each
+        # other out, and no other program can set this cookie.
         self._of_port = f"keep_{names.port}_"
         self.cookie = self._of_port + sessions.label
 
@@ -133,7 +134,7 @@ class Guard:
         await (answer or self._app)(scope, receive, sending)
 
     async def _judge(self, request: Request, receive: Receive) -> tuple[Response | None, Receive]:
-        """The answer of the guard itself, if it lets the request go no further."""
+        """The guard's own answer, if it stops the request."""
         wrong = self._misfit(request)
         if wrong:
             return self._refuse(request, wrong), receive
@@ -153,7 +154,7 @@ class Guard:
     def _misfit(self, request: Request) -> Refusal | None:
         """What is wrong with a request, signed in or not."""
         if request.method not in METHODS:
-            return Refusal(405, "Only GET, HEAD and POST are understood here.")
+            return Refusal(405, "This page accepts only GET, HEAD and POST.")
         if len(request.headers.getlist("host")) != 1 or not self._names.fit(request.headers["host"]):
             return Refusal(421, "This is not the address of the page. The terminal in which Keep runs has printed it.")
         if request.method == "POST" and not _is_own(request.headers):
@@ -161,7 +162,7 @@ class Guard:
         return None
 
     def _enter(self, request: Request, session: BrowserSession | None) -> Response | None:
-        """Sign in a browser that has the token, once, and remove the token from the address."""
+        """Sign in a browser that has the token. The token works once, and is removed from the address."""
         given = request.query_params.get("token")
         if request.method != "GET" or request.url.path != "/" or not given or self._sessions.has_password:
             return None
@@ -170,25 +171,25 @@ class Guard:
             return self.signed_in(request, cookie)
         if session is not None:
             return RedirectResponse("/", 303)
-        told = "The address was used already, or is an older one: each works once."
+        told = "This address was already used, or a newer one replaced it: each works once."
         return self._refuse(request, Refusal(401, told))
 
     def signed_in(self, request: Request, cookie: str) -> Response:
-        """Hand out the session: its cookie, and its token."""
+        """Give the browser the session: its cookie, and its token."""
         session = self._sessions.session(cookie)
         assert session is not None, "it has just begun"
         answer = self._welcome(session)
         answer.set_cookie(self.cookie, cookie, httponly=True, samesite="strict", path="/")
         for name in request.cookies:
             if name.startswith(self._of_port) and name != self.cookie:
-                answer.delete_cookie(name)  # of a host that had this port before: they would pile up
+                answer.delete_cookie(name)  # cookies of earlier hosts at this port: they would pile up
         return answer
 
     def _forged(self, request: Request, session: BrowserSession | None, body: bytes) -> Refusal | None:
         """Whether a form lacks the token that only our own pages have."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != FORM:
-            return Refusal(415, "Only forms are understood here.")
+            return Refusal(415, "This address accepts only forms.")
         fields = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
         request.scope["state"]["form"] = fields
         wanted = self._sessions.csrf if session is None or request.url.path == SIGN_IN else session.csrf
@@ -198,7 +199,7 @@ class Guard:
 
 
 def _is_own(headers: Headers) -> bool:
-    """Whether a browser says that one of our own pages sends this; one that says nothing is not believed."""
+    """Whether the browser says that one of our own pages sends this. Without such a header it is refused."""
     origin, site = headers.get("origin"), headers.get("sec-fetch-site")
     if site not in (None, "same-origin"):
         return False

@@ -1,6 +1,6 @@
 """/live: tells every open page that something was committed, a few times a second at most.
 
-It says that something changed, never what: the page asks for itself again, with everything that this takes.
+It says that something changed, never what: the page then fetches itself again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import suppress
 from ...model.errors import LedgerError
 
 PAUSE_S = 0.25  #: between two looks, and so between two events
-BEAT_S = 30.0  #: after which an event is sent though nothing changed, so that "3 min ago" stays true
+BEAT_S = 30.0  #: after which an event is sent although nothing changed, so that "3 min ago" stays true
 STREAMS_MAX = 64
 
 
@@ -41,7 +41,7 @@ class LiveUpdates:
         await self._tell()
 
     async def events(self, seen: int) -> AsyncIterator[bytes]:
-        """What a page is sent that has seen the change `seen`."""
+        """The events for a page that has seen the change `seen`."""
         self.streams += 1
         try:
             yield b"retry: 1000\n\n"

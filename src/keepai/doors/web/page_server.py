@@ -1,4 +1,4 @@
-"""Runs the page in the host's own loop: binds a port, serves until it is left, and then ends at once.
+"""Runs the page in the host's own loop: binds a port, serves inside `async with`, and then ends at once.
 
 It never takes signals: the host decides when it ends.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PORT = 7777
 LOOPBACK = ("127.0.0.1", "::1")  #: where the page is, unless another address is named
 _ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 (not bound to here: these are no addresses to look at)
-PORTS_TRIED = 20  #: from PORT on, where no port was asked for
+PORTS_TRIED = 20  #: from PORT on, if the person chose no port
 
 
 class PageServer:
@@ -47,7 +47,7 @@ class PageServer:
         self._keep, self._settings, self._host, self._asked_port = keep, settings, host, port
         self._demo = demo
         self.is_private = host is None or is_loopback(host)  # only this machine can reach the page
-        self.has_own_name = host is None  # a name that nobody can guess, and no address that was asked for
+        self.has_own_name = host is None  # a name that cannot be guessed, unless the person chose an address
 
     async def __aenter__(self) -> PageServer:
         listeners = self._demo.listeners if self._demo else bind(self._host, self._asked_port)
@@ -109,6 +109,6 @@ def _on_loopback(port: int) -> list[socket.socket]:
         return [first, listening(LOOPBACK[1], first.getsockname()[1])]
     except OSError as error:
         if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
-            return [first]  # this machine has no IPv6, so nobody else can have that address
+            return [first]  # this machine has no IPv6, so no other program can have that address
         first.close()
         raise

@@ -1,6 +1,6 @@
-"""Makes pages from templates, and serves style and script with their hash in the address, so that they never grow old.
+"""Makes pages from templates, and serves style and script with their hash in the address, so that none is outdated.
 
-Whatever is written into a page is made visible and escaped, and no filter can undo that.
+Every value in a page is made visible and escaped, and no filter can undo that.
 
 `finalize` sees every value before it is escaped; filters that give ready-made markup, such as `safe`, `escape` or
 `tojson`, would slip past it and do not exist here. A template that names one does not load.
@@ -33,7 +33,7 @@ from ...reading.wording import ago, clock, count
 #: What templates may use of Jinja's own: nothing that gives markup.
 _PLAIN_FILTERS = ("capitalize", "default", "first", "last", "length", "list", "replace", "sort", "sum", "urlencode")
 
-#: A state's word → how it is shown beside the word: the tone that colours it, and a shape for those who see no colour.
+#: A state's word → how it is shown: the tone that colours it, and a shape for people who see no colour.
 TONES: Mapping[str, tuple[str, str]] = MappingProxyType({
     **dict.fromkeys(("done", "applied", "committed", "consumed", "allow", "approved", "deployed"), ("good", "✓")),
     **dict.fromkeys(("running", "active", "in_flight", "processing"), ("busy", "●")),
@@ -66,7 +66,7 @@ class Renderer:
 
 
 def environment(assets: Assets, things: Mapping[str, str]) -> Environment:
-    """The one environment, for everything that is shown in a browser; `things` says where an id has its page."""
+    """The environment for everything that is shown in a browser; `things` says where the page of an id is."""
 
     def address(id: str) -> str | None:
         path = things.get(id[:4])
@@ -149,7 +149,7 @@ class Assets:
                        for path, content in read.items()}
 
     def address(self, name: Any) -> str:
-        """Where a page finds a file in the version of today."""
+        """The address of a file in its present version."""
         if name not in self._files:
             raise ConfigError(f"The page lacks its file {name}. In a clone of Keep, `make setup` brings it.")
         return f"/static/{name}?v={self._files[name].version}"

@@ -1,10 +1,10 @@
 """Who may come in: a token that works once, or a password, becomes a session that lives as long as this process.
 
-Nothing of it is kept on disk. What is compared with a secret is compared in constant time.
+Nothing of this is on disk. Secrets are compared in constant time.
 
-`PasswordTries` makes guessing a password slow, for each address by itself, and never shuts out the right one. A try
-waits before it is judged. How long depends on the wrong tries of its own address alone, and has a bound: the right
-password works also while others guess, only later. A wrong try from elsewhere delays nobody here.
+`PasswordTries` makes guessing a password slow and never locks out a person with the right one. A try waits before it is
+checked. How long depends only on the wrong tries of its own address, and has a bound: while others guess, the right
+password still works, and a wrong try from one address delays no other address.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class ActNote:
 
 @dataclass(frozen=True)
 class BrowserSession:
-    """One browser that was let in."""
+    """One browser that is signed in."""
 
     csrf: str = field(repr=False)
     notes: deque[ActNote] = field(default_factory=lambda: deque(maxlen=NOTES_MAX))
 
     def take_notes(self) -> list[ActNote]:
-        """What was not shown yet; it is now."""
+        """The notes that were not shown yet; from now on they count as shown."""
         taken = list(self.notes)
         self.notes.clear()
         return taken
@@ -47,7 +47,7 @@ class BrowserSession:
 
 @dataclass(frozen=True)
 class HandedSession:
-    """The one session of a host that a parent starts again and again: each host is handed the same."""
+    """The session of a host that a parent starts again and again: each host gets the same one."""
 
     label: str = field(repr=False)
     cookie: str = field(repr=False)
@@ -55,7 +55,7 @@ class HandedSession:
 
     @classmethod
     def new(cls) -> HandedSession:
-        """One that nobody has yet."""
+        """A new session."""
         return cls(new_label(), secrets.token_urlsafe(32), secrets.token_urlsafe(24))
 
     @classmethod
@@ -71,7 +71,7 @@ class HandedSession:
 
 
 def new_label() -> str:
-    """What nobody can guess, in letters that a name on the network may have."""
+    """A random text that cannot be guessed, in letters that a network name may have."""
     return secrets.token_hex(16)
 
 
@@ -80,7 +80,7 @@ class Sessions:
 
     def __init__(self, password: str | None, time: Callable[[], float], handed: HandedSession | None = None) -> None:
         self._handed = handed
-        #: The first part of the page's own name, and a part of its cookie's name; another one at each start.
+        #: The first part of the page's own name, and a part of its cookie's name; new at each start.
         self.label = handed.label if handed else new_label()
         self._password = _hash(password) if password else None
         self._token: str | None = None
@@ -138,7 +138,7 @@ def _hash(text: str) -> bytes:
 
 
 def same(given: str, wanted: str) -> bool:
-    """Whether two texts are the same, without telling by time how far they are."""
+    """Whether two texts are the same. The time that it takes does not show how many letters are."""
     return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), wanted.encode())
 
 
@@ -149,7 +149,7 @@ FREE = 3  #: wrong tries that cost nothing: people mistype
 FIRST_S, LONGEST_S = 1.0, 8.0  #: each further one doubles the wait
 FORGET_S = 900.0  #: after which wrong tries no longer count
 WAITING_MAX = 8  #: tries of one address; one more ends the wait of the oldest, which is not judged
-ADDRESSES_MAX = 1_000  #: of the one that tried longest ago nothing is remembered then
+ADDRESSES_MAX = 1_000  #: addresses; one more, and the one that tried longest ago is forgotten
 
 
 @dataclass

@@ -1,7 +1,7 @@
-"""What a page is given: `show` reads the ledger in a thread and makes the page from it; `site` has the rest.
+"""What a page uses: `show` reads the ledger in a thread and makes the page from it; `site` has the rest.
 
-Pages read in threads of their own, each with a read-only connection, and one page reads at one moment of the ledger. So
-a page never holds up the host's loop, and nothing is written from here.
+Each page reads in a thread of its own with a read-only connection, at one moment of the ledger. So a page never holds
+up the host's loop, and nothing is written from here.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def site(request: Request) -> Site:
 
 
 def session(request: Request) -> BrowserSession:
-    """The session of a request; the guard has seen to it that there is one."""
+    """The session of a request; the guard has made sure that there is one."""
     found = request.state.session
-    assert isinstance(found, BrowserSession), "the guard lets nobody pass without one"
+    assert isinstance(found, BrowserSession), "the guard lets no request pass without one"
     return found
 
 
@@ -106,7 +106,7 @@ def _frame(look: Look, request: Request, links: tuple[NavLink, ...]) -> dict[str
 
 
 async def tell(request: Request, refusal: Refusal) -> Response:
-    """A page that says why there is nothing to see here."""
+    """A page that says why a request was refused."""
     return await show(request, "refused.html", lambda look, request: vars(refusal), refusal.status)
 
 

@@ -1,4 +1,4 @@
-"""A story as people read it: one sentence for each move, who or what moved it, and where to look closer."""
+"""A story as people read it: for each move a sentence, who or what caused it, and a link to more."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from dataclasses import dataclass
 from ...model.codec import encode, stored
 from ...reading.story import StoryLine
 
-#: Machine and target → what happened. What is not here is told by its names.
+#: Machine and target → what happened. A move that is not here is shown with its states.
 SENTENCES: Mapping[tuple[str, str], str] = {
     ("input", "active"): "It came in",
-    ("input", "skipped"): "Nothing more shall come of it",
-    ("event", "pending"): "An event of it waits for a consumer",
+    ("input", "skipped"): "A person skipped it",
+    ("event", "pending"): "Its event waits for a consumer",
     ("event", "consumed"): "A run took the event",
     ("event", "skipped"): "The event was skipped",
     ("item", "processing"): "Its routine began to work on it",
-    ("item", "done"): "Its routine is done with it",
-    ("item", "failed"): "Its routine stopped in it",
+    ("item", "done"): "Its routine finished it",
+    ("item", "failed"): "Its routine stopped while working on it",
     ("item", "needs_attention"): "What was applied is not what the script wants now",
     ("item", "skipped"): "The item was skipped",
     ("mutation", "in_flight"): "An output was recorded and sent",
     ("mutation", "applied"): "The output is known to have happened",
     ("mutation", "failed"): "The output is known not to have happened",
-    ("mutation", "needs_reconcile"): "Nobody knows whether it happened: the outside system is asked",
-    ("mutation", "indeterminate"): "It could not be found out: a person must say",
-    ("mutation", "skipped"): "A person went on without knowing",
+    ("mutation", "needs_reconcile"): "It is not known whether it happened: Keep asks the outside system",
+    ("mutation", "indeterminate"): "Keep could not find out whether it happened: a person must say",
+    ("mutation", "skipped"): "A person chose to go on without knowing",
     ("approval", "pending"): "A person was asked to approve the call",
     ("approval", "approved"): "The call was approved",
     ("approval", "rejected"): "The call was rejected",
@@ -80,7 +80,7 @@ def _line(told: StoryLine) -> TimelineLine:
 
 
 def _detail(text: str) -> str:
-    """What an act says of itself, which is JSON: without what is empty, and without hashes."""
+    """The facts of an act, without those that are empty, and without hashes."""
     said = stored(text) if text else None
     if not isinstance(said, dict):
         return text

@@ -1,4 +1,4 @@
-"""Puts the page together: the routes of every page, those that are no pages, and the guard around all.
+"""Puts the page together: the routes of every page, the other routes, and the guard around all of them.
 
 `/live` tells open pages that something changed. `/act` is the one form that does anything: its fields are an act of
 `model/acts.py` and that act's parameters.
@@ -34,12 +34,12 @@ _NOT_THERE = Refusal(404, "There is no such page. The first page has links to ev
 PAGES = (workflow_pages, lists_pages, runs_page, health_page)
 #: The navigation, in its order.
 LINKS = tuple(sorted((link for pages in PAGES for link in pages.LINKS), key=lambda link: link.order))
-#: The beginning of an id → the path of the page for whatever has such an id.
+#: The beginning of an id → the path of its page.
 THINGS = {prefix: path for pages in PAGES for prefix, path in pages.THINGS.items()}
 
 
 def make(here: Site, names: PageNames, assets: Assets, first: Sequence[Route] = ()) -> Guard:
-    """The whole page, guarded; routes that come `first` stand before others of the same path."""
+    """The whole page, guarded. Routes in `first` come before others of the same path."""
     handlers = {HTTPException: _http, KeepError: _keep, LedgerUnusable: _ledger}
     app = Starlette(routes=[*first, *app_routes(assets)], exception_handlers=handlers)
     guard = Guard(
@@ -51,7 +51,7 @@ def make(here: Site, names: PageNames, assets: Assets, first: Sequence[Route] = 
 
 
 def app_routes(assets: Assets | None = None) -> list[Route]:
-    """Everything that can be asked for."""
+    """Every route."""
     return [
         *(route for pages in PAGES for route in pages.ROUTES),
         Route("/live", _live),
@@ -72,11 +72,11 @@ async def _live(request: Request) -> Response:
 
 
 async def _sign_in(request: Request) -> Response:
-    """From the right password to the first page; after wrong ones from the same address a try waits a few seconds."""
+    """Sign in with the right password. After wrong tries from the same address, a try waits a few seconds."""
     here: Site = site(request)
     address = request.client.host if request.client else ""
     if not await here.sessions.tries.turn(address):
-        told = "Too many tries from your address at one time: this one was not looked at. Try again."
+        told = "Too many sign-ins from your address at the same time: Keep did not check this one. Try again."
         return _refused(here, request, Refusal(429, told))
     cookie = here.sessions.enter_with_password(request.state.form.get("password", ""))
     here.sessions.tries.judged(address, is_right=cookie is not None)
@@ -118,7 +118,7 @@ async def _keep(request: Request, error: Exception) -> Response:
 
 
 async def _ledger(request: Request, error: Exception) -> Response:
-    """The ledger cannot be read: nothing more can be read to say so."""
+    """Say that the ledger cannot be read, on a page that reads nothing from it."""
     told = f"The ledger cannot be read now. {error} The terminal in which Keep runs says more."
     return _refused(site(request), request, Refusal(503, told))
 

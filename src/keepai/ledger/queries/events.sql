@@ -20,7 +20,7 @@ values (:workflow_id, :seq, :input_id, :source, :type, :external_id, :title, 'ac
 on conflict (workflow_id, source, type, external_id) do nothing;
 
 -- name: input_skip
--- A person decides that nothing more shall come of an input.
+-- A person skips an input.
 update input set status = 'skipped', updated_at = :now
 where id = :input_id and status = 'active';
 

@@ -14,7 +14,7 @@ select * from input_standing where id = :input_id;
 select * from item_standing where workflow_id = :workflow_id order by seq desc limit :limit;
 
 -- name: look_item
--- One item, with the open run that has it in hand, if one does.
+-- One item, with the open run that is working on it, if one does.
 select * from item_standing where id = :item_id;
 
 -- name: look_item_of_input

@@ -21,7 +21,7 @@ where x.workflow_id = :workflow_id and x.status in ('processing', 'failed', 'nee
 limit :limit;
 
 -- name: look_inputs_skipped
--- How many of each source and type nothing more shall come of, by a person's word.
+-- How many of each source and type a person skipped.
 select source, type, count(*) as skipped from input
 where workflow_id = :workflow_id and status = 'skipped' group by source, type;
 

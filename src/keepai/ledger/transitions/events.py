@@ -198,7 +198,7 @@ def touch(tx: Tx, workflow_id: str, topic: str) -> None:
 
 
 def skip(tx: Tx, workflow_id: str, event_id: str) -> bool:
-    """Nothing shall come of a waiting event; False if it does not wait. It is counted: whoever knows what waits at one
+    """Skip a waiting event; False if it does not wait. It is counted: whoever knows what waits at one
     number of the workflow knows that it is the same as long as nothing was."""
     if not tx.run("event_skip", event_id=event_id, now=tx.now):
         return False

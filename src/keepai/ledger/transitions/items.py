@@ -93,7 +93,7 @@ def of_run(tx: Tx, run: Run) -> str | None:
 
 
 def skip(tx: Tx, item_id: str) -> None:
-    """A person decides that nothing more shall come of an item that has not ended."""
+    """A person skips an item that has not ended."""
     item = _get(tx, item_id)
     if item["status"] not in UNFINISHED:
         raise Conflict(f"Nothing was changed: item {item_id} has ended already.")
@@ -105,7 +105,7 @@ def reprocess(tx: Tx, item: Row) -> str:
     held = tx.one("item_held", item_id=item["id"])
     if held is not None and item["status"] not in (ItemStatus.DONE, ItemStatus.SKIPPED):
         raise Refused(
-            f"Item {item['id']} cannot be reprocessed: run {held['held_by']} has it in hand. Retry or skip that run."
+            f"Item {item['id']} cannot be reprocessed: run {held['held_by']} holds it. Retry or skip that run."
         )
     begun = tx.one("item_reprocess", item_id=item["id"], seq=tx.tick(item["workflow_id"]), now=tx.now)
     if begun is None:

@@ -139,7 +139,7 @@ def _queue(tx: Tx, workflow_id: str, handler: str | None = None) -> list[str]:
 
 
 def skip_event(tx: Tx, workflow_id: str, event_id: str, actor: str) -> None:
-    """A person decides that nothing shall come of a waiting event."""
+    """A person skips a waiting event."""
     if not events.skip(tx, workflow_id, event_id):
         event = tx.one("event_by_id", event_id=event_id)
         assert event is not None
@@ -174,7 +174,7 @@ def _held(event: Row) -> str:
 
 
 def skip_input(tx: Tx, workflow_id: str, input_id: str, actor: str) -> list[str]:
-    """A person decides that nothing more shall come of an input; returns the events skipped with it."""
+    """A person skips an input; returns the events skipped with it."""
     where = {"workflow_id": workflow_id, "input_id": input_id}
     held = tx.one("event_reserved_of_input", **where)
     if held is not None:

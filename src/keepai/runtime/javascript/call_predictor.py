@@ -1,11 +1,11 @@
-"""What the earlier steps of a handler tell about the next one, so that it has to ask for less.
+"""Predicts from a handler's earlier steps what the next one will ask, so that it has to ask for less.
 
 A `prepare` mostly begins with the same `peek`. The predictor has the host answer that call before the step begins, and
 the answer goes along with the job. A handler whose first call changes is not predicted again. A `mutate` that did more
 than its one call when it was tried right after `prepare` (speculative_mutate.py) is not tried again.
 
-The predictor also knows which steps are quick: the last one ended soon and needed nothing but the host. Quick steps may
-share a worker and a message (pool.py).
+The predictor also knows which steps are quick: those whose last run ended soon and needed only the host. Quick steps
+may share a worker and a message (pool.py).
 
 With the policy `speculate` off, nothing is answered or tried before the script asks for it.
 """
@@ -45,7 +45,7 @@ class CallPredictor:
         self.quick: set[tuple[str, str, Step]] = set()
 
     async def plan(self, job: Job, host: StepHost) -> tuple[Job, PredictedCall | None]:
-        """The job, without a try of `mutate` if that is useless, and what is to go along with it."""
+        """The job, without a try of `mutate` if that is useless, and the answer to send along with it."""
         if job.step is not Step.PREPARE:
             return job, None
         key = job.source, job.handler

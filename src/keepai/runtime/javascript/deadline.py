@@ -1,7 +1,7 @@
 """The clock of a step's compute limit: the processor time of the guest, not of its waiting for host or processor.
 
-A thread looks at it now and then and interrupts the guest when the time is used up. While steps follow each other the
-thread keeps looking by itself, because to wake it for each step would cost more. When nothing computes any more it
+A thread looks at the clock now and then and interrupts the guest when the time is used up. While steps follow each
+other the thread keeps looking by itself, because waking it for each step would cost more. When nothing computes, it
 sleeps until the next step, so an idle worker costs nothing.
 """
 
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-_TICK_S = 0.05  # between looks at most: by so much a limit can be overstepped
+_TICK_S = 0.05  # the longest time between looks: a limit can be exceeded by this much
 _TICK_S_MIN = 0.005
 
 
@@ -77,7 +77,7 @@ class Deadline:
                 self._look()
 
     def _pause_s(self) -> float:
-        """How long nothing can be due, as the processor's time does not pass faster than that on the wall."""
+        """How long the thread may sleep: processor time never passes faster than the time on the wall."""
         due = self._due
         return _TICK_S if due is None else min(max(due - self._now(), _TICK_S_MIN), _TICK_S)
 

@@ -28,7 +28,7 @@ _READY_BYTES_MAX = 64 << 10
 _USED = 2  # in the number of a process's clock: all processor time (Linux)
 _SCRIPTS_MAX = 1_000  # that a worker knows at once
 _SOURCES_MAX = 16 << 20  # characters of all their texts
-#: What the server needs of the environment; nothing else of it, and so no secret, reaches a worker.
+#: The environment variables that the server needs. No others reach a worker, and so no secret does.
 _ENVIRONMENT = ("HOME", "XDG_CACHE_HOME", "LANG", "TMPDIR")
 
 
@@ -43,7 +43,7 @@ class StepTimer:
         self.look: Callable[[], None] | None = None  # None: the step has ended
 
     def set(self, when: float, look: Callable[[], None]) -> None:
-        """Have `look` called by `when` on the loop's clock, unless another is set until then."""
+        """Call `look` at `when` on the loop's clock or earlier, unless another one is set before."""
         self.look = look
         if self._timer is not None:
             if self._timer.when() <= when:
@@ -73,7 +73,7 @@ class Worker:
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def used_s(self) -> float:
-        """Its processor time so far; nan, which is below no limit, where that cannot be read or it is gone."""
+        """Its processor time so far; nan, which is below no limit, if it is gone or the time cannot be read."""
         try:
             return time.clock_gettime(~self.pid << 3 | _USED)
         except OSError:
@@ -81,11 +81,11 @@ class Worker:
 
     @property
     def usable(self) -> bool:
-        """Whether it is there, as far as the host knows."""
+        """Whether its process lives, as far as the host knows."""
         return self.alive and not self.link.lost and not self.ended.done()
 
     def knows(self, job: Job) -> bool:
-        """Whether it is there, and was sent the job's script."""
+        """Whether its process lives and has the job's script."""
         return self.usable and (job.source, id(job.surface), job.limits) in self.scripts
 
     def message(self, job: Job, number: int, predicted: PredictedAnswer | None) -> bytes:
@@ -99,7 +99,7 @@ class Worker:
         return first + job_frame(job, number, known[0], predicted)
 
     def _forgotten_for(self, job: Job) -> list[int]:
-        """The scripts that have to go for another one, the longest unused first."""
+        """The scripts to forget so that another one fits, the longest unused first."""
         gone, characters = [], sum(len(source) for source, _, _ in self.scripts) + len(job.source)
         while self.scripts and (len(self.scripts) >= _SCRIPTS_MAX or characters > _SOURCES_MAX):
             key = next(iter(self.scripts))
@@ -116,7 +116,7 @@ class ForkServer:
     control: socket.socket
     _ready: asyncio.Future[None]
     _listener: asyncio.Task[None] | None = None
-    _deaf: bool = False  # a message to it failed, and its end is not noticed yet
+    _deaf: bool = False  # a message to it failed; it has ended, but that was not reported yet
     _requests: dict[int, asyncio.Future[tuple[int, asyncio.Future[int]]]] = field(default_factory=dict)
     _ended: dict[int, asyncio.Future[int]] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=itertools.count)

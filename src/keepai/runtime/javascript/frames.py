@@ -80,7 +80,7 @@ def frame_bytes(head: str, texts: Sequence[str]) -> bytes:
 
 
 def parse_frame(data: bytes | bytearray, head_max: int = HEAD_BYTES_MAX) -> Frame:
-    """A frame, whose texts are in `texts`, or `Garbled`; a worker's has little JSON."""
+    """A frame, whose texts are in `texts`, or `Garbled`; `head_max` limits its JSON."""
     border = data.find(b"\n", 0, head_max)
     if border < 0:
         border = len(data)

@@ -2,7 +2,7 @@
 
 wasmtime-py builds type objects on every call, which costs more than the calls themselves; here handles are
 looked up once and calls are unchecked. Types are right by construction: every number is an i32. The memory never
-moves (`engine.py` sees to it), so its address is asked for once.
+moves (`wasm_engine.py` makes sure of that), so its address is looked up once.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class GuestCrashed(Exception):
 
 
 class Callbacks:
-    """Host functions of a linker, kept alive with it; they raise through the guest as traps."""
+    """Host functions of a linker, kept alive with it; what they raise passes through the guest as a trap."""
 
     def __init__(self, linker: wasmtime.Linker) -> None:
         self._linker = linker
@@ -106,7 +106,7 @@ class Callbacks:
                 if results:
                     pack_into(held, 0, answer)
                 return 0
-            except BaseException as error:  # anything: a trap carries it out, past all of the script's code
+            except BaseException as error:  # anything: a trap carries it past all of the script's code
                 self.raised = error
                 return int(_new_trap())
         return call
@@ -179,7 +179,7 @@ class Guest:
         return str(view[start : start + length], "latin-1")
 
     def is_exception(self, handle: int) -> bool:
-        """Whether a handle is that of a value which says that something was thrown."""
+        """Whether a handle stands for a thrown exception."""
         return bool(_VALUE(self._part(handle, 8))[1] == _EXCEPTION)
 
     def read_words(self, pointer: int, count: int) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """A worker locks itself in before its first job, and reports which locks hold.
 
-The wasm sandbox is the first protection; this is the second, in case the first has a hole. A lock that the system does
-not have is reported, not fatal: people see the report and decide.
+The wasm sandbox is the first protection; this is the second, in case the first has a hole. If the system lacks a lock,
+the worker reports that and runs: people see the report and decide.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class PartialValue:
     left: list[str | int]
 
     def within(self, *path: str | int) -> list[object]:
-        """As bootstrap.js reads it, if the whole is a part of something else."""
+        """The same place, written as bootstrap.js reads it inside a larger value."""
         return [[*path, *self.path], *self.left]
 
 

@@ -23,7 +23,7 @@ _NAME = re.compile(r"\b([A-Za-z_]\w{0,30})\s?:", re.ASCII)  # of a member in an 
 _NAMES_MAX = 200  # that an image holds ready for messages
 _TRACED = re.compile(rf"\b{re.escape(SCRIPT_NAME)}:(\d{{1,7}}):(\d{{1,7}})\b")
 _KNOWN_MAX = 200  # places of calls in one script that are remembered
-_LINES_MAX = 4  # over which the chain `ctx.gmail.search(` may be spread
+_LINES_MAX = 4  # lines over which the chain `ctx.gmail.search(` may be spread
 
 
 @dataclass(eq=False)
@@ -109,7 +109,7 @@ class SourcePlaces:
         return Location(line, len(before.decode("utf-8", "replace")) + 1)
 
     def find_call(self, read: str) -> Location | None:
-        """Where a member is called that was read there: its name on the first line, then the trace of the read."""
+        """Where a member is called, given its name on the first line and then the trace of where it was read."""
         if read in self._known:
             return self._known[read]
         member, _, trace = read.partition("\n")

@@ -119,7 +119,7 @@ class Pool:
         return step.session
 
     def end(self, step: QueuedStep, *, clean: bool) -> None:
-        """The step at the front has ended; a worker that is not clean is thrown away."""
+        """The step at the front has ended; a worker that is not clean is ended."""
         queue, step.queue = step.queue, None
         if queue is None or queue.front is not step:
             return
@@ -187,7 +187,7 @@ class Pool:
                 self._loop.call_soon(self._send, queue)
 
     def _choose(self, step: QueuedStep, home: WorkerQueue | None) -> WorkerQueue | None:
-        """A worker for a step that its script's last one does not take."""
+        """A worker for a step, if the worker that last ran its script does not take it."""
         if step.quick:
             knowing = [queue for queue in self._queues if self._takes(queue, step.job)]
             if knowing:
@@ -197,11 +197,11 @@ class Pool:
         return home if home in free else min(free, key=lambda queue: len(queue.worker.scripts), default=None)
 
     def _takes(self, queue: WorkerQueue, job: Job) -> bool:
-        """Whether a worker is one for this quick step: it knows the script, and nothing holds it up for long."""
+        """Whether a worker suits this quick step: it knows the script, and no step holds it up for long."""
         return not queue.outdated and queue.worker.knows(job) and not (queue.exclusive and self._is_slow(queue))
 
     def _is_slow(self, queue: WorkerQueue) -> bool:
-        """Whether a worker's step waits for the outside, or has taken long; without the processor it has not."""
+        """Whether a worker's step waits for the outside, or has taken long, not counting time without the processor."""
         session, age = queue.front.session if queue.front else None, self._loop.time() - queue.since
         if session is None or session.waits or age < _SLOW_S:
             return session is not None and session.waits

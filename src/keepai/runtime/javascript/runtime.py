@@ -1,7 +1,7 @@
 """The JavaScript runtime: a pool of sandboxed workers behind the contract of `runtime/base.py`.
 
 Workers come from a fork server that is started with the first job; pool.py says which of them runs what. A worker that
-ended its job cleanly is used again; one that met a limit, died or spoke garbage is thrown away. Nothing here looks
+ended its job cleanly is used again; one that met a limit, died or broke the protocol is ended. Nothing here looks
 into a script.
 """
 

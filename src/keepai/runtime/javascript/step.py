@@ -195,11 +195,11 @@ class StepRun:
             raise rules.never_settles()
 
     def _describe(self, handle: int) -> None:
-        """Let bootstrap put an exception into words; it comes back through `_on_threw`."""
+        """Have bootstrap describe an exception; the description comes back through `_on_threw`."""
         try:
             self._vm.enter("describe", handle)
         except Thrown:
-            raise OutOfMemory from None  # describing catches everything that the script can throw
+            raise OutOfMemory from None  # bootstrap's description catches everything that the script can throw
 
     def _broken(self, error: Exception) -> ScriptError:
         if isinstance(error, OutOfTime):
@@ -281,7 +281,7 @@ class StepRun:
         return None
 
     def _at(self, read: str) -> Location | None:
-        """Where a call is, best by where its member was read; no text at all means that there is no such place."""
+        """Where a call is, found by where its member was read if possible; None for an empty text."""
         if not read:
             return None
         places = self._script.places

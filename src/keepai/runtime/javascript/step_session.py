@@ -1,4 +1,4 @@
-"""One job on one worker, as the host sees it: every frame is checked here as if the worker were the enemy.
+"""One job on one worker, as the host sees it: each frame is checked here as if an attacker had sent it.
 
 A worker can do no more than a script: the kind of a call comes from the job's surface, never from the frame,
 and calls, sizes, log and time are counted again. What breaks the protocol kills the worker.
@@ -104,7 +104,8 @@ class StepSession:
                 if frame.get("n") != self._number:  # only the step at the front of a worker may speak
                     raise Garbled("a frame of another job")
                 if "used" in frame:
-                    # The step's first call was the predicted one. The worker had its answer; the host is told now.
+                    # The step's first call was the predicted one. The worker already had its answer; now the host
+                    # learns of the call.
                     if frame["used"] is not True or self._predicted is None or self._calls:
                         raise Garbled("a use of nothing")
                     self._calls = self._counted = 1

@@ -87,7 +87,7 @@ class Vm:
         self._step = _NO_STEP
 
     def memory_full(self) -> bool:
-        """Whether the guest has grown to its limit, as far as can be seen from outside."""
+        """Whether the guest has grown to its limit, as far as its memory shows."""
         return self.guest.memory_size() >= self._limits.memory_bytes * 9 // 10
 
     # What a step does with the VM.
@@ -139,7 +139,7 @@ class Vm:
         """A handle of the first rejection that nothing has handled."""
         return next(iter(self._unhandled.values()), None)
 
-    # What the guest calls (engine.GuestImports).
+    # What the guest calls (wasm_engine.GuestImports).
 
     def host_call(self, argc: int, argv: int) -> int:
         self.consulted = True
@@ -189,7 +189,7 @@ class Vm:
         return self._value(self._qjs_call(image.entries[name], image.undefined, len(handles), at))
 
     def _value(self, handle: int) -> int:
-        """A handle that the guest returned, if it is that of a value. Raises `Thrown` if it is an exception's."""
+        """A handle that the guest returned, if it stands for a value. Raises `Thrown` if it stands for an exception."""
         if not handle:
             raise OutOfMemory
         if self.guest.is_exception(handle):

@@ -87,7 +87,7 @@ def _facts_of_file(file: Path) -> dict[str, Any]:
 
 
 def _troubles(look: Look, stopped: str | None) -> list[HealthLine]:
-    """What can be seen to be wrong without asking anybody."""
+    """What is wrong as far as the ledger and this machine show, without asking a connector."""
     disk = [check_disk(look.read.path)] if look.read.path else []
     found = [each for each in (*disk, check_clock(look), *check_channels(look)) if each.state != OK]
     if stopped:
@@ -96,11 +96,11 @@ def _troubles(look: Look, stopped: str | None) -> list[HealthLine]:
     for workflow in look.views.workflows(look.now_ms):
         if workflow.stale:
             said = f"{count(workflow.stale, 'event')} of {workflow.name} waited for longer than policy.stale_s allows."
-            found.append(HealthLine("events", WARN, said, "See under Events why nobody takes them."))
+            found.append(HealthLine("events", WARN, said, "The page Events shows why no consumer takes them."))
     return found
 
 
-#: The page, the order to look closely, and the same for programs.
+#: The page, the form that starts the thorough check, and the same for programs.
 ROUTES = (
     Route("/health", _health), Route("/health/examine", _examine, methods=["POST"]), Route("/healthz", _healthz),
 )

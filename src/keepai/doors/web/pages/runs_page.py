@@ -1,4 +1,4 @@
-"""Runs: what was run of a workflow; one run's page shows its steps in time, what it called, and why it stopped."""
+"""The runs of a workflow, and the page of one run: its steps in time, what it called, and why it stopped."""
 
 from __future__ import annotations
 
