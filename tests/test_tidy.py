@@ -101,7 +101,7 @@ CLOCK = "model/clock.py"
 BROAD_EXCEPTS: dict[str, str] = {
     "connectors/operation.py": "a connector's own validator may raise anything; it becomes ConnectorBroke",
     "connectors/user_module.py": "a module of the owner's may raise anything while it is imported; it is told as it is",
-    "connectors/kit/readable.py": "one thing that cannot be read must not stop a read of many; the run names it",
+    "connectors/kit/pages.py": "one thing that cannot be read must not stop a read of many; the run names it",
     "connectors/kit/mail_parser.py": "Python's mail parser can raise anything on hostile input; the headers remain",
     "model/redaction.py": "whatever a connector raises goes on, without the secrets in it",
     "engine/mutation.py": "a connector may raise anything while it describes a call; it becomes ConnectorBroke",

@@ -12,7 +12,7 @@ from keepai import Transient
 from keepai.connectors import make
 from keepai.connectors.base import Call, Connector
 from keepai.connectors.kit import mail_parser
-from keepai.connectors.kit.readable import readable
+from keepai.connectors.kit.pages import readable
 from keepai.connectors.local.mail import LocalMail
 from keepai.connectors.local.sheets import LocalSheets
 from keepai.connectors.rss import feed_parser

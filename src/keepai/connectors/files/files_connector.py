@@ -12,17 +12,18 @@ import binascii
 import os
 import stat
 from collections.abc import Callable
-from pathlib import Path
+from contextlib import AbstractContextManager
 from typing import Any, Literal, NotRequired, TypedDict, cast
 
 from ...model.clock import iso
 from ...model.codec import Json
 from ...model.errors import ConnectorError, PreconditionFailed, Rejected
 from ...model.visible_text import described
-from ..base import Call, Comparison, Connector, Page, Verdict, mutation, read
+from ..base import Call, Comparison, Page, Verdict, mutation, read
 from ..kit.blocking import check_deadline, in_thread
-from ..kit.disk import check_writable, nothing_happened
-from ..kit.page_limits import checked_limit
+from ..kit.disk import nothing_happened
+from ..kit.folder import FolderConnector
+from ..kit.pages import checked_limit
 from ..kit.params import FilePath
 from . import paths
 from .file_changes import ChangeProgress, FolderChange, earlier_result, translated_disk_errors
@@ -100,7 +101,7 @@ class ChangedFile(TypedDict):
     hash: str
 
 
-class Files(Connector):
+class Files(FolderConnector):
     """A folder that other programs may use too: `type = "files"`.
 
     path: the folder; nothing outside it is touched
@@ -110,19 +111,8 @@ class Files(Connector):
     name = "files"
     input_types = ("file",)
 
-    def __init__(self, path: str | os.PathLike[str], *, create: bool = False, name: str | None = None) -> None:
-        super().__init__(name=name)
-        self.path = Path(path).expanduser().absolute()
-        self.account = str(self.path)
-        if create:
-            self.path.mkdir(parents=True, exist_ok=True)
-
-    async def check(self) -> None:
-        """Check that the folder exists and can be written."""
-        def look() -> None:
-            with nothing_happened("The folder cannot be used"), journal(self.path):
-                check_writable(self.path)
-        await in_thread(look)
+    def _alone(self) -> AbstractContextManager[object]:
+        return journal(self.path)
 
     @read
     async def list(self, params: ListFiles, call: Call) -> Page[FileEntry]:

@@ -14,9 +14,8 @@ from ...model.clock import Clock, SystemClock, iso, parse_iso
 from ...model.errors import ConnectorError, OutcomeUnknown, PreconditionFailed, Rejected, Transient
 from ..base import Call, Page, Verdict, mutation, read
 from ..kit.marks import UPDATES_MAX, key_digest
-from ..kit.page_limits import checked_limit
+from ..kit.pages import checked_limit, readable
 from ..kit.params import Addresses
-from ..kit.readable import readable
 from .api import RENEWED_AT, Google, part, result
 from .calendar_events import CalendarEvent, event_id, fields, shown, updates, version, with_update
 from .google_cursor import GoogleCursor
@@ -270,5 +269,5 @@ def _notice(params: Mapping[str, Any]) -> dict[str, str]:
 def _member_lines(params: Mapping[str, Any]) -> str:
     lines = [f"{name}: {', '.join(value) if isinstance(value, list) else value}" for name, value in params.items()
              if value is not None and name not in ("id", "calendar", "notify")]
-    notice = "Invitations are sent." if params.get("notify") else "Nobody is told."
+    notice = "Invitations are sent." if params.get("notify") else "No invitations are sent."
     return "\n".join([*lines, notice])

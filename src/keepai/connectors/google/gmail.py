@@ -19,9 +19,8 @@ from ..base import Call, Comparison, Page, Verdict, mutation, read
 from ..kit import addresses
 from ..kit.mail_writer import Letter, is_message_id, letter_of, previewed, reply_subject
 from ..kit.mailbox import GetMail, LabelledMail, OutgoingMail, SearchMail, SendMail, SentMail
-from ..kit.page_limits import checked_limit
+from ..kit.pages import checked_limit, readable
 from ..kit.params import AddressList
-from ..kit.readable import readable
 from ..kit.texts import compare_texts
 from .api import RENEWED_AT, Google, part
 from .gmail_messages import (

@@ -11,9 +11,9 @@ html_text       the text of HTML
 texts           cleans and compares texts
 lenient_json    reads JSON that other programs wrote
 parser_process  runs a parser of untrusted text in its own process
-readable        skips items that cannot be read
-page_limits     limits of one page of results
+pages           limits of one page of results, and items that cannot be read
 marks           marks by which a connector finds again what it wrote
+folder          the base of connectors for a folder on this machine
 disk            locks, writes and syncs local files
 blocking        runs blocking work in a thread, within the deadline
 """

@@ -22,7 +22,7 @@ from ..kit import addresses, mail_parser, mail_query, mail_writer
 from ..kit.blocking import check_deadline, in_thread
 from ..kit.disk import may_have_happened, nothing_happened, sync_folder, write_new
 from ..kit.mailbox import FoundMail, FullMail, GetMail, SearchMail, SendMail, SentMail
-from ..kit.page_limits import PAGE_BYTES, checked_limit, size_of
+from ..kit.pages import PAGE_BYTES, checked_limit, size_of
 from ..kit.parser_process import ParserProcess
 from . import maildir
 

@@ -13,15 +13,17 @@ import hashlib
 import os
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from ...model import crash_points
 from ...model.errors import OutcomeUnknown, PreconditionFailed, Rejected
-from ..base import Call, Connector, Page, Verdict, mutation, read
+from ..base import Call, Page, Verdict, mutation, read
 from ..kit.blocking import check_deadline, in_thread
-from ..kit.disk import check_writable, locked, may_have_happened, nothing_happened, sync_folder, write_all, write_new
+from ..kit.disk import locked, may_have_happened, nothing_happened, sync_folder, write_all, write_new
+from ..kit.folder import FolderConnector
 from ..kit.marks import UPDATES_MAX, key_digest
-from ..kit.page_limits import PAGE_BYTES, size_of
+from ..kit.pages import PAGE_BYTES, size_of
 from ..kit.spreadsheet import AppendRow, Cell, GetRow, GetRows, SheetPlace, ShownRow, UpdateRow, WrittenRow
 from . import csv_table
 from .csv_table import CsvRow
@@ -33,7 +35,7 @@ _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 _SAFE = re.compile(rb"[A-Za-z0-9_-]")
 
 
-class LocalSheets(Connector):
+class LocalSheets(FolderConnector):
     """A folder of CSV files: `type = "local.sheets"`.
 
     path: the folder of the files, one per sheet
@@ -42,22 +44,6 @@ class LocalSheets(Connector):
 
     name = "sheets"
     input_types = ("row", "spreadsheet")
-
-    def __init__(
-        self, path: str | os.PathLike[str], *, create: bool = False, name: str | None = None,
-    ) -> None:
-        super().__init__(name=name)
-        self.path = Path(path).expanduser().absolute()
-        self.account = str(self.path)
-        if create:
-            self.path.mkdir(parents=True, exist_ok=True)
-
-    async def check(self) -> None:
-        """Check that the folder exists and can be written."""
-        def look() -> None:
-            with nothing_happened("The workbook cannot be used"), locked(self._lock):
-                check_writable(self.path)
-        await asyncio.to_thread(look)
 
     @read
     async def get_rows(self, params: GetRows, call: Call) -> Page[ShownRow]:
@@ -103,9 +89,8 @@ class LocalSheets(Connector):
             return Verdict.failed()
         return await asyncio.to_thread(_or_retry, look)
 
-    @property
-    def _lock(self) -> Path:
-        return self.path / ".keep.lock"
+    def _alone(self) -> AbstractContextManager[object]:
+        return locked(self.path / ".keep.lock")
 
     def _get_rows(self, params: GetRows, call: Call) -> Page[ShownRow]:
         offset, limit = params.get("offset") or 0, params.get("limit") or LIMIT_DEFAULT
@@ -124,7 +109,7 @@ class LocalSheets(Connector):
 
     def _append(self, params: AppendRow, call: Call) -> WrittenRow:
         id = key_digest(call.idempotency_key)
-        with nothing_happened("The row was not written"), locked(self._lock):
+        with nothing_happened("The row was not written"), self._alone():
             text = self._text(params)
             present = csv_table.rows(text)
             earlier = _find(present, id)
@@ -151,12 +136,12 @@ class LocalSheets(Connector):
 
     def _update(self, params: UpdateRow, call: Call) -> WrittenRow:
         mark = key_digest(call.idempotency_key)
-        with nothing_happened("The row was not updated"), locked(self._lock):
+        with nothing_happened("The row was not updated"), self._alone():
             text = self._text(params)
             present = csv_table.rows(text)
             match = _find(present, params["rowId"])
             if match is None:
-                raise PreconditionFailed(f"There is no row {params['rowId'][:60]!r} any more.")
+                raise PreconditionFailed(f"The row {params['rowId'][:60]!r} no longer exists.")
             if mark not in match[1].updates:
                 check_deadline(call)
                 updates = [*match[1].updates, mark][-UPDATES_MAX :]
@@ -200,7 +185,7 @@ class LocalSheets(Connector):
 
     def _settled(self, where: SheetPlace) -> str:
         """The file while no other Keep process writes it."""
-        with locked(self._lock):
+        with self._alone():
             return self._text(where)
 
 

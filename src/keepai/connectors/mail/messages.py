@@ -22,9 +22,8 @@ from email.parser import BytesHeaderParser
 from ...model.errors import Rejected
 from ..kit import mail_parser, mail_query, mail_writer
 from ..kit.mailbox import FoundMail, FullMail, SearchMail
-from ..kit.page_limits import PAGE_BYTES, checked_limit, size_of
+from ..kit.pages import PAGE_BYTES, checked_limit, readable, size_of
 from ..kit.parser_process import ParserProcess
-from ..kit.readable import readable
 from ..kit.texts import clean
 from ..values import Call, Page
 from .imap import FetchedMail, FolderStatus, ImapMailbox

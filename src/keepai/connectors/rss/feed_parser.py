@@ -13,8 +13,8 @@ from ...model.clock import iso
 from ...model.errors import PreconditionFailed
 from ..egress import Response
 from ..kit.html_text import text_of_html
+from ..kit.pages import readable
 from ..kit.parser_process import ParserProcess
-from ..kit.readable import readable
 from ..kit.texts import clean
 from ..values import Call
 

@@ -16,7 +16,7 @@ from typing import NotRequired, TypedDict
 from ...model.errors import OutcomeUnknown, PermissionDenied, PreconditionFailed, Rejected, Transient
 from ..base import Call, Connector, Page, read
 from ..egress import Client, Response, Rules
-from ..kit.page_limits import checked_limit
+from ..kit.pages import checked_limit
 from ..kit.params import normal_url
 from .feed_parser import SEEN_MAX, FeedEntry, parsed
 

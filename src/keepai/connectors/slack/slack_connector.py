@@ -18,8 +18,7 @@ from ...model.errors import OutcomeUnknown, PreconditionFailed, Rejected, Transi
 from ..base import Call, Comparison, Connector, Page, Verdict, mutation, read
 from ..egress import Client, Rules
 from ..kit.marks import UPDATES_MAX, key_digest
-from ..kit.page_limits import checked_limit
-from ..kit.readable import readable
+from ..kit.pages import checked_limit, readable
 from ..kit.texts import clean, compare_texts
 from .slack_errors import read_result, write_result
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from ...model.codec import Json, stored
 from ...model.errors import PreconditionFailed, Rejected
-from ..kit.page_limits import PAGE_BYTES, size_of
+from ..kit.pages import PAGE_BYTES, size_of
 from ..values import Page, Verdict
 from . import statement_writer
 from .catalog import Column, Dialect, Row, Steps, Table, look_up

@@ -22,7 +22,7 @@ from ...model.errors import ConfigError, ConnectorError, PermissionDenied
 from ...model.operations import Kind
 from ...model.visible_text import described
 from ..base import Call, Comparison, Connector, OperationSpec, Page, Verdict, mutation, read
-from ..kit.page_limits import checked_limit
+from ..kit.pages import checked_limit
 from . import postgres_connection, row_changes
 from .catalog import Steps
 from .postgres import PostgresDatabase

@@ -1,8 +1,9 @@
 """`ctx.<name>.list`: what others sent to this host. The host's listener hands each delivery to `accept`.
 
 A delivery needs a signature over its id, its time and its body, made within the window. It is on disk before the sender
-gets its answer, and a second delivery with the same id is not stored again. Where the ledger is in PostgreSQL, so are
-the deliveries: they may come in at any host, and are read by the one that runs the workflow. Nothing here opens a port.
+gets its answer, and a second delivery with the same id is not stored again. If the ledger
+is in PostgreSQL, so are the deliveries: any host may take them in, and the host that runs the workflow reads them.
+Nothing here opens a port.
 """
 
 from __future__ import annotations
@@ -24,8 +25,7 @@ from ..base import Call, Connector, Page, read
 from ..kit.blocking import in_thread
 from ..kit.disk import nothing_happened
 from ..kit.lenient_json import parse_json
-from ..kit.page_limits import PAGE_BYTES, size_of
-from ..kit.readable import readable
+from ..kit.pages import PAGE_BYTES, readable, size_of
 from .base import Deliveries, Stored
 from .signature import ID, SIGNATURE, TIME, fits
 from .spool import Spool
@@ -72,7 +72,7 @@ class Inbox(Connector):
 
     Senders post to `/hooks/NAME` on the address of `[keep] hooks`.
 
-    path: the folder of the deliveries, each one file; old ones may be deleted by hand; none with a ledger in PostgreSQL
+    path: the folder of the deliveries, one file each; you may delete old ones; not used with a ledger in PostgreSQL
     create: make the folder if it does not exist
     window_s: how many seconds old a delivery may be
     bytes_max: how large a delivery may be
@@ -100,11 +100,11 @@ class Inbox(Connector):
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def keep_in(self, deliveries: Deliveries) -> None:
-        """Have deliveries kept there, where every host finds them, and not in the folder."""
+        """Keep deliveries there, where every host finds them, and not in the folder."""
         self.deliveries, self.account = deliveries, ""
 
     def close(self) -> None:
-        """Let go of the place; the next delivery opens it again."""
+        """Close the store; the next delivery opens it again."""
         if self.deliveries is not None:
             self.deliveries.close()
 
@@ -138,7 +138,7 @@ class Inbox(Connector):
         return await asyncio.to_thread(look)
 
     async def accept(self, headers: Mapping[str, str], body: bytes) -> Receipt:
-        """Take a delivery in. Header names are in lower case."""
+        """Check and store a delivery. Header names are in lower case."""
         id, sent, given = (headers.get(name, "") for name in (ID, TIME, SIGNATURE))
         if not (0 < len(id) <= ID_MAX and id.isprintable() and sent.isascii() and sent.isdecimal() and len(sent) < 14):
             return Receipt(400, f"{ID}, {TIME} and {SIGNATURE} are needed.")
@@ -202,7 +202,7 @@ class Inbox(Connector):
 
 @contextmanager
 def _unharmed() -> Iterator[None]:
-    """Use around reads: what fails is tried again later."""
+    """Use around reads: a failed read is tried again later."""
     with nothing_happened("Deliveries cannot be read"):
         try:
             yield

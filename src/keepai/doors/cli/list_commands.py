@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import click
 
@@ -70,25 +70,42 @@ class ListPart:
         return rows, more
 
 
-def with_list_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the session and the options of a list; `part` is what `--last`, `--limit` and `--after` mean."""
-    command = with_json(with_watch(with_session(function)))
+ListOption: TypeAlias = Callable[[Callable[..., None]], Callable[..., None]]
 
-    @wraps(command)
-    def paged(*args: Any, last: int | None, limit: int | None, after: str | None, **kwargs: Any) -> None:
-        if last is not None and (limit is not None or after is not None):
-            raise click.UsageError("--last shows the newest, --limit and --after begin with the oldest. Give one.")
-        command(*args, part=ListPart(last or LAST, limit or (LAST if after else None), after), **kwargs)
 
-    for option in (
-        click.option("--after", metavar="ID", help="Go on behind the entry with this id, oldest first."),
-        click.option("--limit", metavar="N", type=click.IntRange(min=1),
-                     help="Show at most so many, oldest first."),
-        click.option("--last", metavar="N", type=click.IntRange(min=1),
-                     help=f"Show at most so many, the newest.  [default: {LAST}]"),
-    ):
-        paged = option(paged)
-    return paged
+def list_command(*options: ListOption) -> Callable[..., click.Command]:
+    """Make the command of a list, with these options beside those of all lists.
+
+    Its function gets a look, the workflows, and the part of the list that `--last`, `--limit` and `--after` mean."""
+    def made(function: Callable[..., None]) -> click.Command:
+        @wraps(function)
+        def looking(session: CommandSession, /, workflow: str | None, **kwargs: Any) -> None:
+            with session.look() as look:
+                function(look, names.workflows(look, workflow), **kwargs)
+
+        shown = with_json(with_watch(with_session(looking)))
+
+        @wraps(shown)
+        def command(*args: Any, last: int | None, limit: int | None, after: str | None, **kwargs: Any) -> None:
+            if last is not None and (limit is not None or after is not None):
+                raise click.UsageError("--last shows the newest, --limit and --after begin with the oldest. Give one.")
+            shown(*args, part=ListPart(last or LAST, limit or (LAST if after else None), after), **kwargs)
+
+        whole: Callable[..., None] = command
+        for option in reversed((_WORKFLOW, *options, *_OPTIONS)):
+            whole = option(whole)
+        return click.command()(whole)
+
+    return made
+
+
+_WORKFLOW: ListOption = click.argument("workflow", metavar="[WORKFLOW]", type=WORKFLOW, required=False)
+_OPTIONS: tuple[ListOption, ...] = (
+    click.option("--last", metavar="N", type=click.IntRange(min=1),
+                 help=f"Show at most so many, the newest.  [default: {LAST}]"),
+    click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Show at most so many, oldest first."),
+    click.option("--after", metavar="ID", help="Go on behind the entry with this id, oldest first."),
+)
 
 
 def remark(found: Sequence[object], more: str, none: str, as_json: bool) -> None:
@@ -100,28 +117,24 @@ def remark(found: Sequence[object], more: str, none: str, as_json: bool) -> None
 # -- the lists ---------------------------------------------------------------------------------------
 
 
-@click.command()
-@click.argument("workflow", metavar="[WORKFLOW]", type=WORKFLOW, required=False)
-@click.option("--status", type=click.Choice(["pending", "done", "late", "skipped"]), help="Only these.")
-@click.option("--search", metavar="TEXT", help="Only those with this in their title.")
-@with_list_options
+@list_command(
+    click.option("--status", type=click.Choice(["pending", "done", "late", "skipped"]), help="Only these."),
+    click.option("--search", metavar="TEXT", help="Only those with this in their title."),
+)
 def inputs(
-    session: CommandSession, workflow: str | None, status: str | None, search: str | None, part: ListPart,
-    as_json: bool,
+    look: Look, workflows: Sequence[Row], status: str | None, search: str | None, part: ListPart, as_json: bool,
 ) -> None:
     """What came in, and what came of each."""
-    with session.look() as look:
-        workflows = names.workflows(look, workflow)
-        found, more = part.of(
-            look, workflows, "input", lambda wf, limit, after: look.views.inputs(wf, status, search, limit, after),
-            lambda wf, wanted, rows: lists.inputs(look.read, wf, wanted, rows), "input", status=status, text=search,
-        )
-        whole = [look.views.input(each.id) for each in found]
-        if as_json:
-            echo_json([each.to_json() for each in whole])
-        else:
-            _print_inputs(look, workflows, whole)
-        remark(found, more, "Nothing has come in yet." if not (status or search) else "None.", as_json)
+    found, more = part.of(
+        look, workflows, "input", lambda wf, limit, after: look.views.inputs(wf, status, search, limit, after),
+        lambda wf, wanted, rows: lists.inputs(look.read, wf, wanted, rows), "input", status=status, text=search,
+    )
+    whole = [look.views.input(each.id) for each in found]
+    if as_json:
+        echo_json([each.to_json() for each in whole])
+    else:
+        _print_inputs(look, workflows, whole)
+    remark(found, more, "Nothing has come in yet." if not (status or search) else "None.", as_json)
 
 
 def _print_inputs(look: Look, workflows: Sequence[Row], found: Sequence[Input]) -> None:
@@ -134,23 +147,19 @@ def _print_inputs(look: Look, workflows: Sequence[Row], found: Sequence[Input]) 
             leaf("→", told, shown.get(id, id))
 
 
-@click.command()
-@click.argument("workflow", metavar="[WORKFLOW]", type=WORKFLOW, required=False)
-@with_list_options
-def outputs(session: CommandSession, workflow: str | None, part: ListPart, as_json: bool) -> None:
+@list_command()
+def outputs(look: Look, workflows: Sequence[Row], part: ListPart, as_json: bool) -> None:
     """What went out, and which inputs caused it."""
-    with session.look() as look:
-        workflows = names.workflows(look, workflow)
-        sent, more = part.of(
-            look, workflows, "mutation", look.views.mutations,
-            lambda wf, wanted, rows: lists.outputs(look.read, wf, wanted, rows), "output",
-        )
-        found = list(look.views.with_inputs(sent))
-        if as_json:
-            echo_json([each.to_json() for each in found])
-        else:
-            _print_outputs(look, workflows, found)
-        remark(found, more, "Nothing has gone out yet.", as_json)
+    sent, more = part.of(
+        look, workflows, "mutation", look.views.mutations,
+        lambda wf, wanted, rows: lists.outputs(look.read, wf, wanted, rows), "output",
+    )
+    found = list(look.views.with_inputs(sent))
+    if as_json:
+        echo_json([each.to_json() for each in found])
+    else:
+        _print_outputs(look, workflows, found)
+    remark(found, more, "Nothing has gone out yet.", as_json)
 
 
 def _print_outputs(look: Look, workflows: Sequence[Row], found: list[Output]) -> None:
@@ -164,25 +173,22 @@ def _print_outputs(look: Look, workflows: Sequence[Row], found: list[Output]) ->
             leaf("←", cause.title, shown[cause.id])
 
 
-@click.command()
-@click.argument("workflow", metavar="[WORKFLOW]", type=WORKFLOW, required=False)
-@click.option("--status", type=click.Choice(["processing", "done", "failed", "needs_attention", "skipped"]),
-              help="Only these.")
-@with_list_options
-def items(session: CommandSession, workflow: str | None, status: str | None, part: ListPart, as_json: bool) -> None:
+@list_command(
+    click.option("--status", type=click.Choice(["processing", "done", "failed", "needs_attention", "skipped"]),
+                 help="Only these."),
+)
+def items(look: Look, workflows: Sequence[Row], status: str | None, part: ListPart, as_json: bool) -> None:
     """What the routines worked on, and how far each has come."""
-    with session.look() as look:
-        workflows = names.workflows(look, workflow)
-        found, more = part.of(
-            look, workflows, "item", lambda wf, limit, after: look.views.items(wf, limit, after, status),
-            lambda wf, wanted, rows: lists.items(look.read, wf, wanted, rows), "item", status=status,
-        )
-        if as_json:
-            echo_json([{**each.to_json(), "applied": _applied(look, each), "needs_you": _needs_you(look, each)}
-                       for each in found])
-        else:
-            print_items(look, found, _leads(workflows))
-        remark(found, more, "None." if status else "No routine has worked on anything yet.", as_json)
+    found, more = part.of(
+        look, workflows, "item", lambda wf, limit, after: look.views.items(wf, limit, after, status),
+        lambda wf, wanted, rows: lists.items(look.read, wf, wanted, rows), "item", status=status,
+    )
+    if as_json:
+        echo_json([{**each.to_json(), "applied": _applied(look, each), "needs_you": _needs_you(look, each)}
+                   for each in found])
+    else:
+        print_items(look, found, _leads(workflows))
+    remark(found, more, "None." if status else "No routine has worked on anything yet.", as_json)
 
 
 def print_items(look: Look, found: Sequence[Item], lead: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -208,23 +214,19 @@ def _needs_you(look: Look, item: Item) -> bool:
     return bool(row["needs_you"])
 
 
-@click.command()
-@click.argument("workflow", metavar="[WORKFLOW]", type=WORKFLOW, required=False)
-@with_list_options
-def runs(session: CommandSession, workflow: str | None, part: ListPart, as_json: bool) -> None:
+@list_command()
+def runs(look: Look, workflows: Sequence[Row], part: ListPart, as_json: bool) -> None:
     """Every attempt at every handler, oldest first."""
-    with session.look() as look:
-        workflows = names.workflows(look, workflow)
-        found, more = part.of(
-            look, workflows, "run", look.views.runs,
-            lambda wf, wanted, rows: lists.runs(look.read, wf, wanted, rows=rows), "run",
-        )
-        worked = {each.id: _worked_on(look, each) for each in found}
-        if as_json:
-            echo_json([{**each.to_json(), "items": [i["id"] for i in worked[each.id]]} for each in found])
-        elif found:
-            _print_runs(look, workflows, found, worked)
-        remark(found, more, "Nothing has run yet.", as_json)
+    found, more = part.of(
+        look, workflows, "run", look.views.runs,
+        lambda wf, wanted, rows: lists.runs(look.read, wf, wanted, rows=rows), "run",
+    )
+    worked = {each.id: _worked_on(look, each) for each in found}
+    if as_json:
+        echo_json([{**each.to_json(), "items": [i["id"] for i in worked[each.id]]} for each in found])
+    elif found:
+        _print_runs(look, workflows, found, worked)
+    remark(found, more, "Nothing has run yet.", as_json)
 
 
 def _print_runs(
