@@ -336,7 +336,8 @@ def notice(tx: Tx, chance: Random) -> Any:
         case 0:
             return notices.know_channels(tx, {"mail": chance.random() < 0.5, "Mail": True})
         case 1:
-            return notices.begin_notice(tx, channel, tx.now + 5)
+            seen = tx.row("channel_get", "no such channel", name=channel)
+            return notices.begin_notice(tx, {**seen, "attempts": seen["attempts"] + chance.randint(0, 1)}, tx.now + 5)
         case 2:
             return notices.end_notice(tx, channel, [(chance.choice(WORDS), "1")], chance.choice([None, 7]), None)
     return notices.fail_notice(tx, channel, chance.choice(WORDS), tx.now + 9)

@@ -71,6 +71,8 @@ class Host:
         self._turns: Counter[str] = Counter()  # runs of each lane since it has its place
         self._closing, self._end_by = False, 0.0  # by when it has ended, on the loop's clock
         self._own: set[str] = set()  # of a shared ledger: the workflows that this host runs
+        self._claimed: set[str] = set()  # it runs these as soon as it has taken over what is there
+        self._seen_elsewhere: set[str] = set()  # others have changed something in these
         self._sharing_now = asyncio.Lock()
         self._handing_over: frozenset[str] = frozenset()  # it may run these no longer in a moment
         self.drains = asyncio.Event()  # set when a person wants this host to end
@@ -88,27 +90,38 @@ class Host:
             await self._share_alone(sharing)
 
     async def _share_alone(self, sharing: Sharing) -> None:
+        """What others left is taken over before anything is run there; what a person overtakes is tried again."""
         self._handing_over = frozenset(self._own & self._agenda.resting() - self._lanes.keys())
         share = await sharing.share(self._handing_over)
-        self._own = (self._own | share.claimed) - share.given
+        self._own -= share.given
         self._handing_over = frozenset()
-        if share.claimed:
-            await recover(self._parts, share.claimed)
-        if share.touched:
-            await reconcile.withdraw(self._parts, share.touched)
-        for workflow_id in share.claimed | share.touched:
-            self._agenda.touch(workflow_id)
         for workflow_id in share.given:
             self._agenda.forget(workflow_id)
+        self._claimed |= share.claimed
+        self._seen_elsewhere |= share.touched
+        with suppress(Conflict):
+            if self._claimed:
+                await recover(self._parts, self._claimed)
+            if self._seen_elsewhere:
+                await reconcile.withdraw(self._parts, self._seen_elsewhere)
+            for workflow_id in self._claimed | self._seen_elsewhere:
+                self._agenda.touch(workflow_id)
+            self._own |= self._claimed
+            self._claimed, self._seen_elsewhere = set(), set()
         if share.drains:
             self.drains.set()
         self._woken.set()
 
     async def _keep_sharing(self, sharing: Sharing) -> None:
-        with suppress(LedgerStopped):  # this host has lost its place
-            while True:
-                await sharing.stirred()
+        while True:
+            await sharing.stirred()
+            try:
                 await self._share(sharing)
+            except LedgerStopped:
+                return  # this host has lost its place
+            except Exception as error:
+                told = "The host failed while it looked which workflows it runs; it looks again in a moment."
+                asyncio.get_running_loop().call_exception_handler({"message": told, "exception": error})
 
     async def _rejoin(self, sharing: Sharing) -> None:
         """This host has lost its place. What was under way is cut off; then it takes another place, and begins anew."""
@@ -118,7 +131,7 @@ class Host:
         if self._lanes:
             _, stuck = await asyncio.wait(self._lanes.values(), timeout=_CUT_S)
             self._parts.calls.update(stuck)
-        self._own, self._agenda = set(), Agenda()
+        self._own, self._claimed, self._seen_elsewhere, self._agenda = set(), set(), set(), Agenda()
         while not self._closing and self._parts.ledger.stopped() is None:
             try:
                 await sharing.rejoin(self._parts.call_ends.under_way)
@@ -170,7 +183,7 @@ class Host:
 
     async def _serve_beside(self, sharing: Sharing | None) -> None:
         """Until the host is told to end, or has lost its place."""
-        beside = [retention.tend(self._parts), self._teller.tend(), self._watch_ledger()]
+        beside = [retention.tend(self._parts, self._runs), self._teller.tend(), self._watch_ledger()]
         if sharing is not None:
             beside.append(self._keep_sharing(sharing))
         tending = [asyncio.ensure_future(each) for each in beside]
@@ -421,6 +434,7 @@ class Host:
         return [str(row["id"]) for row in await self._parts.ledger.all("workflow_all") if self._runs(str(row["id"]))]
 
     def _runs(self, workflow_id: str) -> bool:
+        """Whether this host runs a workflow, and not another one."""
         if self._parts.ledger.sharing is None:
             return True
         return workflow_id in self._own and workflow_id not in self._handing_over

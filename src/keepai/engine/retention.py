@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..ledger.base import Reader
@@ -39,12 +40,14 @@ def before_ms(now_ms: int, days: int) -> int:
     return max(0, now_ms - days * DAY_MS)
 
 
-async def prune(parts: Parts, before: int, actor: str) -> Pruned:
-    """Throw it away, in short transactions, so that runs go on in between."""
+async def prune(parts: Parts, before: int, actor: str, of: Callable[[str], bool] = lambda workflow_id: True) -> Pruned:
+    """Throw it away, of these workflows, in short transactions, so that runs go on in between."""
     done = Pruned(before)
     if not before:
         return done
     for window in await parts.ledger.look(pruning.windows, before):
+        if not of(window.workflow_id):
+            continue
         found = await parts.ledger.look(pruning.to_prune, window)
         if found.runs or found.events:
             await parts.ledger.write(pruning.prune, window, found, actor)
@@ -62,12 +65,12 @@ def measure(read: Reader, before: int) -> Pruned:
     return done
 
 
-async def tend(parts: Parts) -> None:
-    """Once a day, for as long as a host serves."""
+async def tend(parts: Parts, runs: Callable[[str], bool]) -> None:
+    """Once a day, for as long as a host serves, in the workflows that it runs."""
     while True:
         before = before_ms(parts.clock.now_ms(), parts.policy.retention_days)
         try:
-            await prune(parts, before, parts.ledger.host)
+            await prune(parts, before, parts.ledger.host, runs)
         except LedgerStopped:
             return  # whoever looks is told; nothing is written until the ledger is opened again
         await asyncio.sleep(_AGAIN_S)

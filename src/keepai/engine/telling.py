@@ -17,7 +17,7 @@ from ..ledger import shown_version
 from ..ledger.base import Reader, Row
 from ..ledger.rows import run_record
 from ..ledger.transitions import notices as verbs
-from ..model.errors import KeepError, LedgerStopped
+from ..model.errors import Conflict, KeepError, LedgerStopped
 from ..model.states import RepairStatus
 from ..model.visible_text import visible
 from ..notices.base import Channel, Message
@@ -188,7 +188,7 @@ class Teller:
             if not standing.waits(now) or now < (standing.row["retry_at"] or 0):
                 return
             batch = await self._batch(standing, now)
-            if not await self._send(channel, batch, int(standing.row["attempts"])):
+            if not await self._send(channel, batch, standing.row):
                 return
 
     async def _standing(self, channel: Channel) -> _Standing:
@@ -215,11 +215,14 @@ class Teller:
             return _Batch(await look(self._letters.letter, again, now, again=True), tuple(again))
         return _Batch(await self._letters.digest(standing.row["digest_at"], now), digest_until=now)
 
-    async def _send(self, channel: Channel, batch: _Batch, failures: int) -> bool:
+    async def _send(self, channel: Channel, batch: _Batch, seen: Row) -> bool:
         """Note it, send it, note what came of it; gives whether it was taken."""
         write, now = self._parts.ledger.write, self._parts.clock.now_ms()
-        retry_at = now + self._wait_ms(failures)
-        await write(verbs.begin_notice, channel.name, retry_at)
+        retry_at = now + self._wait_ms(int(seen["attempts"]))
+        try:
+            await write(verbs.begin_notice, seen, retry_at)
+        except Conflict:
+            return False  # another host of the ledger tells it
         wrong, remark = await self._tried(channel, batch.message)
         if wrong is not None:
             await write(verbs.fail_notice, channel.name, wrong, retry_at)

@@ -94,7 +94,9 @@ def _falls_out(tx: Tx, host: Row, locks: list[Path]) -> bool:
         end(tx, host["epoch"])
         locks.append(Path(host["lock"]))
         return True
-    if host["lost_at"] is None and host["silent_ms"] >= LEASE_MS:
+    if host["silent_ms"] >= LEASE_MS and not host["works"]:
+        end(tx, host["epoch"])  # it sends nothing, dead or not
+    elif host["lost_at"] is None and host["silent_ms"] >= LEASE_MS:
         tx.run("heartbeat_lose", epoch=host["epoch"], now=tx.now)
     return host["lost_at"] is not None or host["silent_ms"] >= LEASE_MS
 

@@ -136,9 +136,17 @@ class Place:
         return result
 
     def _open_transaction(self) -> account.Head:
-        """Begin a transaction, unless this place is lost: nobody else writes until it ends."""
-        self._connection.execute("begin isolation level read committed read write")
-        self._tx.one("ledger_hold")
+        """Begin a transaction, unless this place is lost: nobody else writes until it ends.
+
+        If another host stands still in the midst of one, the server ends that one's in the end."""
+        while True:
+            self._connection.execute("begin isolation level read committed read write")
+            try:
+                self._tx.one("ledger_hold")
+                break
+            except psycopg.errors.LockNotAvailable:
+                self._connection.execute("rollback")
+                self.check()
         if self._tx.one("host_stands", epoch=self.epoch) is None:
             raise LedgerStopped(
                 f"{self._name} has not heard this host for too long, or a person said that it is dead: others run its "
@@ -262,27 +270,33 @@ class Place:
 
     # -- ending ------------------------------------------------------------------------------------
 
-    def end(self) -> bool:
-        """Give the place up, and with it every workflow; true if the ledger knows."""
+    def end(self, *, calls_go_on: bool) -> bool:
+        """Give up the place and every workflow. True if the ledger knows from now on that this host is dead."""
         if self.lost is not None:
             return False
         try:
             with self._connection.transaction():
                 self._tx.run("owner_give_all", epoch=self.epoch)
-                ended = self._tx.run("heartbeat_end", epoch=self.epoch) > 0
+                if calls_go_on:
+                    self._tx.run("heartbeat_lose", epoch=self.epoch, now=self._clock.now_ms())
+                else:
+                    self._tx.run("heartbeat_end", epoch=self.epoch)
                 self._tx.one("nudge_others")
         except psycopg.Error:
             return False
-        return ended
+        return not calls_go_on
+
+    def close_reads(self) -> None:
+        """Let go of the connection that questions are asked on, in the thread that asks them."""
+        if self._reads is not None:
+            self._reads.connection.close()
 
     def close(self) -> None:
-        """Let go of the connections; nothing is said."""
+        """Let go of the other connections; nothing is said."""
         os.write(self._wake, b"\0")
         self._attending.join()
         for fd in (self._woken, self._wake):
             os.close(fd)
-        if self._reads is not None:
-            self._reads.connection.close()
         self._connection.close()
 
 

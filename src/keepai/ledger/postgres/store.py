@@ -177,6 +177,7 @@ class PostgresLedger:
         if lost.epoch not in self._had:
             self._had.add(lost.epoch)
             self._before.append(lost)
+            self._looking.submit(lost.close_reads).result()
             lost.close()
         try:
             self._place = self._new_place(accept_older=False)
@@ -193,8 +194,9 @@ class PostgresLedger:
         """Finish and let go; with `keep_lock`, nobody takes this host for dead while its process lives."""
         await asyncio.to_thread(self._writing.shutdown)
         await asyncio.to_thread(self._looking.shutdown)
-        told = not keep_lock and self._place.end()
+        told = self._place.end(calls_go_on=keep_lock)
         if self._place.epoch not in self._had:
+            self._place.close_reads()
             await asyncio.to_thread(self._place.close)
         if not keep_lock:
             for each in (*self._before, self._place):

@@ -26,8 +26,9 @@ update channel set digest_at = :digest_at where name = :name;
 update channel set retry_at = null where name = :name and error is not null;
 
 -- name: channel_begin
--- A message is about to leave.
-update channel set attempts = attempts + 1, tried_at = :now, retry_at = :retry_at, error = null where name = :name;
+-- A message is about to leave, unless another host has just sent one.
+update channel set attempts = attempts + 1, tried_at = :now, retry_at = :retry_at, error = null
+where name = :name and attempts = :attempts and coalesce(tried_at, 0) = :tried_at;
 
 -- name: channel_told
 -- A message was taken, perhaps not by everybody.

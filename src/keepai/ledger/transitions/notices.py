@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..base import Tx
+from ..base import Row, Tx
 
 
 def know_channels(tx: Tx, digests: Mapping[str, bool]) -> None:
@@ -23,9 +23,12 @@ def know_channels(tx: Tx, digests: Mapping[str, bool]) -> None:
             tx.run("channel_digests", name=name, digest_at=tx.now if wanted else None)
 
 
-def begin_notice(tx: Tx, channel: str, retry_at: int) -> None:
-    """A message is about to leave; if this host dies now, it is not sent again before `retry_at`."""
-    tx.run("channel_begin", name=channel, retry_at=retry_at, now=tx.now)
+def begin_notice(tx: Tx, channel: Row, retry_at: int) -> None:
+    """A message is about to leave by a channel that was seen so; if this host dies now, it waits until `retry_at`."""
+    tx.expect(
+        "channel_begin", f"another host tells by {channel['name']}", name=channel["name"],
+        attempts=channel["attempts"], tried_at=channel["tried_at"] or 0, retry_at=retry_at, now=tx.now,
+    )
 
 
 def end_notice(
