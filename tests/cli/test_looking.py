@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -331,3 +333,11 @@ def test_help_and_version_are_told_to_programs(worked: Place) -> None:
     assert worked.json("help")["begin"]["init"] == "Make a folder with a workflow that works at once."
     told = worked.json("version")["version"]
     assert worked.type("version").stdout == f"keep {told}\n"
+
+
+def test_a_file_has_one_host_at_a_time(worked: Place, hosts: Callable[..., subprocess.Popen[str]]) -> None:
+    assert worked.type("hosts").stdout.startswith("None is running")
+    host = hosts()
+    assert f"One is running: process {host.pid} on " in worked.type("hosts").stdout
+    assert worked.json("hosts") == [], "a file does not say"
+    assert "None is there." in worked.type("host", "drain", "hst_1", code=1).stderr

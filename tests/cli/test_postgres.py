@@ -117,10 +117,17 @@ def test_commands_reach_the_host_of_a_database_and_webhooks_come_in(
         assert (found["host"]["state"], found["ledger"]["state"]) == ("ok", "ok")
         assert "place in the ledger's database" in found["ctx.payments"]["said"]
         assert "would be deployed" in database.type("deploy", "flow.js", "--dry-run").stdout
+        [seen] = database.json("hosts")
+        assert (seen["pid"], seen["state"], seen["workflows"]) == (host.pid, "at work", 1)
+        assert f"at work  1          {host.pid} on " in database.type("hosts").stdout
+        assert "is not dead: it was heard" in database.type("host", "dead", seen["id"], code=1).stderr
+        database.json("host", "drain", seen["id"][:12])
+        host.wait(30)  # it ends by itself
     finally:
         host.send_signal(signal.SIGTERM)
         told = "".join(host.communicate(timeout=30))
     assert (host.returncode, postgres.PASSWORD in told) == (0, False)
+    assert database.type("hosts").stdout.startswith("None is running")
     assert not control.is_running(database.address)
     with database.store.server.connect(dbname=database.store.database) as judge:
         assert judge.execute("select count(*) from keep.delivery").fetchall() == [(1,)]
@@ -139,10 +146,19 @@ def test_a_host_elsewhere_is_seen_and_a_command_acts_beside_it(database: Databas
     finally:
         asyncio.run(ledger.close())
     assert "No host is running" in database.type("status").stdout
-    with database.store.raw() as tables:  # one that has not been heard for long
+
+
+def test_a_host_that_is_silent_counts_as_dead_when_a_person_says_so(database: DatabasePlace) -> None:
+    database.type("deploy", "flow.js", "--grant", "gmail.search")
+    with database.store.raw() as tables:
         tables.execute(
             "insert into heartbeat (epoch, beat_at, boot, lock, works) select max(epoch), 0, '', '', 1 from host")
     assert "No host is running" in database.type("status").stdout
+    [silent] = database.json("hosts")
+    assert (silent["state"], silent["lives"]) == ("silent", False)
+    assert "No host of several is 'hst_no'" in database.type("host", "dead", "hst_no", code=1).stderr
+    database.json("host", "dead", silent["id"])
+    assert database.json("hosts") == []
 
 
 def test_what_a_database_does_not_need_says_what_to_do(database: DatabasePlace) -> None:

@@ -14,16 +14,16 @@ import click
 
 from ..app import Keep
 from ..config import Settings
-from ..model.errors import KeepError
+from ..model.errors import KeepError, LedgerUnusable
 from ..model.ledger_address import shown
-from ..reading.look import Look, open_look
+from ..reading.look import LastingLook, Look, open_look
 from ..reading.wording import clock, count
 from .cli.auto_deploy import AutoDeploy
 from .cli.narrator import Narrator, NewsLine
 from .cli.text import cut, echo, echo_json_line, line, plain, say, width
 from .connections import shortage
 from .control import ControlSocket
-from .host_process import FINISH_S, leave, new_host, on_signals
+from .host_process import FINISH_S, end_wanted, leave, new_host, on_signals
 from .log_repeats import repeats_counted
 from .web.demo_page import DemoPage
 from .web.page_server import PageServer
@@ -50,16 +50,17 @@ async def run_dev_host(settings: Settings, page: PagePlace | None, once: bool, a
         if short := shortage():
             say(short)
         async with new_host(settings) as keep, ControlSocket(keep, settings.ledger):
-            look = opened.enter_context(open_look(settings.ledger, settings.policy, keep))
-            _greet(settings, look, once)
+            look = LastingLook(settings.ledger, settings.policy, keep)
+            opened.callback(look.close)
+            look.ask(lambda look: _greet(settings, look, once))
             async with AsyncExitStack() as shown:
                 if not once:
                     await _take_webhooks(shown, settings)
                 if page:
                     await _show(shown, keep, settings, page)
                 was_cut = await _work(keep, look, narrator, told_to_end, once, as_json)
-            _tell(narrator.news(look), as_json)
-            needs_you = bool(look.views.needs_you(look.now_ms))
+            _tell(look.ask(narrator.news), as_json)
+            needs_you = bool(look.ask(lambda look: look.views.needs_you(look.now_ms)))
     say("Nothing more is due now." if once else "Ended.")
     if was_cut:
         leave(4 if once and needs_you else 0)
@@ -108,18 +109,21 @@ def _on_enter(shown: AsyncExitStack, web: PageServer) -> str:
 
 
 async def _work(
-    keep: Keep, look: Look, narrator: Narrator, told_to_end: asyncio.Event, once: bool, as_json: bool,
+    keep: Keep, look: LastingLook, narrator: Narrator, told_to_end: asyncio.Event, once: bool, as_json: bool,
 ) -> bool:
     """Let the host work, telling what it does; end when it is idle, or at the first signal. True if calls were cut."""
     work = asyncio.ensure_future(keep.run_until_idle() if once else keep.serve())
-    ending = asyncio.ensure_future(told_to_end.wait())
+    ending = asyncio.ensure_future(end_wanted(keep, told_to_end))
     warned = was_cut = False
     while not work.done() and not ending.done():
-        _tell(await asyncio.to_thread(narrator.news, look), as_json)  # a database is asked over a network
         why = keep.parts.ledger.stopped()
+        try:
+            _tell(await asyncio.to_thread(look.ask, narrator.news), as_json)  # a database is asked over a network
+        except LedgerUnusable as error:
+            why = why or error.message
         if why and not warned:
             say(why)
-            warned = True
+        warned = why is not None
         await asyncio.wait({work, ending}, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
     if ending.done():
         say("Ending: runs under way have three seconds. Ctrl-C again ends at once; nothing is lost.")

@@ -60,6 +60,16 @@ def on_signals() -> asyncio.Event:
     return told_to_end
 
 
+async def end_wanted(keep: Keep, told_to_end: asyncio.Event) -> None:
+    """Wait until the host is to end: by a signal, or because a person wants it to hand over its work to others."""
+    waits = [asyncio.ensure_future(each.wait()) for each in (told_to_end, keep.host.drains)]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waits:
+            each.cancel()
+
+
 def leave(code: int) -> NoReturn:
     """End the process without waiting for calls that do not end; everything else is closed."""
     sys.stdout.flush()

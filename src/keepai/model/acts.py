@@ -128,6 +128,12 @@ ACTS: Mapping[str, Act] = MappingProxyType({
         brings=(("status", "committed"),)),
     "resolve": Act(
         ("mutation",), _RESOLVE, "Answer for a mutation that nobody could verify.", "keep resolve {0} ANSWER"),
+    "host_dead": Act(
+        (), {"host": _TEXT}, "Say of a silent host that it is dead, and will never send anything again.",
+        "keep host dead {0}", "{0} counts as dead: other hosts find out what became of its calls."),
+    "host_drain": Act(
+        (), {"host": _TEXT}, "Have a host hand over its work to others, and end.", "keep host drain {0}",
+        "{0} hands over its work, and ends."),
     "prune": Act((), {"days": Param((int, type(None)))}, "Throw away the content of old work.", "keep db prune"),
     "try_again": _answer(
         "try_again", "Look again", "the outside system is asked once more, from the start",

@@ -189,6 +189,6 @@ def _json(text: str | None, answer: str) -> Any:
 
 #: Command → itself: those above, and one for each other act.
 COMMANDS: dict[str, click.Command] = {
-    **{act.command: _made(name, act) for name, act in ACTS.items() if act.said},
+    **{act.command: _made(name, act) for name, act in ACTS.items() if act.said and act.on},
     **{str(each.name): each for each in (run_now, grant, skip, resolve)},
 }

@@ -62,6 +62,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "skip": ("keep skip evt_01m7",),
     "resolve": ("keep resolve mut_01m7 did_not_happen", "keep resolve mut_01m7 happened --result '{\"rowId\": \"7\"}'"),
     "notify": ("keep notify test",),
+    "hosts": ("keep hosts --watch",),
+    "host": ("keep host drain hst_01m7",),
+    "host dead": ("keep host dead hst_01m7",),
+    "host drain": ("keep host drain hst_01m7",),
     "notify test": ("keep notify test phone",),
     "db": ("keep db check",),
     "db check": ("keep db check",),
@@ -90,7 +94,7 @@ def with_example(command: click.Command, name: str) -> click.Command:
 #: Command → what it does, in the words of its own help; a test compares them. The list in `keep --help` is made from
 #: this, so that it does not load every command.
 SUMMARIES = {
-    **{act.command: act.help for act in REQUESTS.values() if act.command != "db"},
+    **{act.command: act.help for act in REQUESTS.values() if act.command not in ("db", "host")},
     "skip": "Give up a run, an event, an input or an item.",
     "demo": "Kill a host in mid-mutation, and see nothing lost or doubled.",
     "init": "Make a folder with a workflow that works at once.",
@@ -116,6 +120,8 @@ SUMMARIES = {
     "blast": "What a script version touched: its inputs, items, mutations.",
     "logs": "What a workflow's runs did, line by line.",
     "notify": "The channels through which people are told.",
+    "hosts": "Which hosts work on the ledger.",
+    "host": "What becomes of one host of several.",
     "db": "The ledger itself.",
     "doctor": "See what is missing or wrong here, and what to do about it.",
     "help": "Explain a command, or list a group of commands: begin, write, run, look, act, operate.",

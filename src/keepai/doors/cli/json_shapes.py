@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from ...engine.deploy import Deployment
 from ...engine.retention import Pruned
+from ...ledger.base import SeenHost
 from ...ledger.checks import Check
 from ...ledger.moving import Moved
 from ...model import records
@@ -129,6 +130,9 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "logs": {"; with -f a line for each": [{**of(records.Traced), "handler": TEXT, "at": TIME}]},
     **{act.command: {"": _ACT} for act in ACTS.values() if "shown" in act.params},
     "notify test": {"": [{"channel": TEXT, "sent": YES, "said": TEXT}]},
+    "hosts": {"": [{**of(SeenHost), "state": TEXT}]},
+    "host dead": {"": _ACT},
+    "host drain": {"": _ACT},
     "db check": {"": {"path": TEXT, "sound": YES, "checks": [of(Check)]}},
     "db backup": {"": {"path": TEXT, "file": TEXT, "bytes": NUMBER, "checks": [of(Check)]}},
     "db move": {"": {**of(Moved), "rows": NUMBER}},

@@ -49,6 +49,8 @@ COMMANDS = {
     "digest": "status:digest",
     **dict.fromkeys((act.command for act in ACTS.values() if "shown" in act.params), "act_commands:COMMANDS"),
     "notify": "notify:notify",
+    "hosts": "hosts:hosts",
+    "host": "hosts:host",
     "db": "db:db",
     "completion": "completion:completion",
     "help": "help_command:help_command",

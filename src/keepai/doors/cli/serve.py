@@ -15,11 +15,11 @@ from ...config import Settings
 from ...model.clock import SystemClock, iso
 from ...model.errors import LedgerError, LedgerUnusable
 from ...model.ledger_address import shown
-from ...reading.look import Look, open_look
+from ...reading.look import LastingLook
 from ...reading.wording import count
 from ..connections import shortage
 from ..control import ControlSocket
-from ..host_process import FINISH_S, leave, new_host, on_signals
+from ..host_process import FINISH_S, end_wanted, leave, new_host, on_signals
 from ..log_repeats import repeats_counted
 from ..webhooks import WebhookPort
 from .command_session import CommandSession, with_json, with_session
@@ -77,9 +77,10 @@ async def _serve(settings: Settings, log: _Log) -> str | None:
         if short := shortage():
             log.note("host", short)
         async with new_host(settings) as keep, ControlSocket(keep, settings.ledger), WebhookPort(settings) as hooks:
-            look = opened.enter_context(open_look(settings.ledger, settings.policy, keep))
-            narrator.catch_up(look)
-            workflows = count(len(look.read.all("workflow_all")), "workflow")
+            look = LastingLook(settings.ledger, settings.policy, keep)
+            opened.callback(look.close)
+            look.ask(narrator.catch_up)
+            workflows = count(look.ask(lambda look: len(look.read.all("workflow_all"))), "workflow")
             log.note("host", f"serves {workflows} from {shown(settings.ledger)}")
             if hooks.origin:
                 log.note("host", f"takes webhooks at {hooks.origin}{{{','.join(hooks.inboxes)}}}")
@@ -91,19 +92,22 @@ async def _serve(settings: Settings, log: _Log) -> str | None:
 
 
 async def _work(
-    keep: Keep, look: Look, narrator: Narrator, told_to_end: asyncio.Event, log: _Log,
+    keep: Keep, look: LastingLook, narrator: Narrator, told_to_end: asyncio.Event, log: _Log,
 ) -> tuple[str | None, bool]:
     """Let the host work until a signal stops it, or it can no longer write: then a service manager restarts it.
 
     Gives why it cannot, and whether calls were cut off."""
-    work, ending = asyncio.ensure_future(keep.serve()), asyncio.ensure_future(told_to_end.wait())
-    why = None
+    work, ending = asyncio.ensure_future(keep.serve()), asyncio.ensure_future(end_wanted(keep, told_to_end))
+    why = unread = None
     while not work.done() and not ending.done() and why is None:
         try:
-            log.news(await asyncio.to_thread(narrator.news, look))  # a database is asked over a network
-            why = keep.parts.ledger.stopped()
+            log.news(await asyncio.to_thread(look.ask, narrator.news))  # a database is asked over a network
+            unread = None
         except LedgerUnusable as error:
-            why = error.message
+            if unread is None:
+                log.note("host", error.message)
+            unread = error.message
+        why = keep.parts.ledger.stopped()
         await asyncio.wait({work, ending}, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
     if why:
         log.note("host", why)
@@ -111,7 +115,7 @@ async def _work(
     was_cut = await keep.host.close(FINISH_S)
     try:
         await work
-        log.news(narrator.news(look))
+        log.news(look.ask(narrator.news))
     except LedgerError as error:  # a database that cannot be written to can mostly not be read either
         if why is None:
             why = error.message

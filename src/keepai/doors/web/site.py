@@ -24,15 +24,13 @@ if TYPE_CHECKING:
     from ...app import Keep
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import replace
 from threading import local
 from typing import TypeVar
 
 from ...config import Settings
 from ...model.clock import Clock
-from ...model.errors import LedgerUnusable
-from ...reading.look import open_look
+from ...reading.look import LastingLook
 from ...reading.unknown_outcome import HostFacts
 
 LIVE = "x-keep-live"  #: the header with which a page asks for itself again
@@ -127,7 +125,7 @@ class LookThreads:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="keep-page")
         self._watcher = ThreadPoolExecutor(1, thread_name_prefix="keep-page-watcher")
         self._own = local()
-        self._opened: set[ExitStack] = set()
+        self._looks: list[LastingLook] = []
 
     async def read(self, what: Callable[[Look], T]) -> T:
         """What `what` finds, all of it at one moment of the ledger."""
@@ -146,32 +144,13 @@ class LookThreads:
         """Let reads under way end, then let go of the ledger."""
         for each in (self._threads, self._watcher):
             each.shutdown(wait=True, cancel_futures=True)
-        for opened in self._opened:
-            opened.close()
+        for look in self._looks:
+            look.close()
 
     def _asked(self, what: Callable[[Look], T]) -> T:
-        """The answer of this thread's look, or of a new one: a database may have lost the connection of the first."""
-        try:
-            return what(self._look())
-        except LedgerUnusable:
-            self._give_up()
-        try:
-            return what(self._look())
-        except LedgerUnusable:
-            self._give_up()
-            raise
-
-    def _look(self) -> Look:
+        """The answer of this thread's look."""
         if not hasattr(self._own, "look"):
-            opened = ExitStack()
-            self._own.look = opened.enter_context(open_look(self._settings.ledger, self._settings.policy, self._host))
-            self._own.opened = opened
-            self._opened.add(opened)
-        found: Look = self._own.look
-        return found
-
-    def _give_up(self) -> None:
-        if hasattr(self._own, "look"):
-            self._own.opened.close()
-            self._opened.discard(self._own.opened)
-            del self._own.look
+            self._own.look = LastingLook(self._settings.ledger, self._settings.policy, self._host)
+            self._looks.append(self._own.look)
+        look: LastingLook = self._own.look
+        return look.ask(what)
