@@ -8,7 +8,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from typing import Any
 import keepai.model
 from keepai.connectors import make
 from keepai.connectors.base import Call, Connector, OperationSpec
+from keepai.model import crash_points
 from keepai.testing import kill_self_at
 
 SOURCE = Path(keepai.model.__file__).parents[2]
@@ -151,3 +154,27 @@ def run_child(
         timeout=60,
         check=False,
     )
+
+
+def strangers(folder: Path) -> list[str]:
+    """Drafts that were left outside the journal of `files`."""
+    return [path.name for path in folder.rglob(".keep-*")]
+
+
+@asynccontextmanager
+async def held_up(case: Case, place: Path) -> AsyncIterator[asyncio.Task[Any]]:
+    """The mutation of a case, which stands still at its first crash point until the block ends."""
+    entered, go_on = threading.Event(), threading.Event()
+
+    def wait(_name: str) -> None:
+        entered.set()
+        go_on.wait(10)
+
+    crash_points.listen(wait)
+    try:
+        task = asyncio.create_task(case.spec(place).invoke(case.params, call()))
+        await asyncio.to_thread(entered.wait, 10)
+        yield task
+    finally:
+        go_on.set()
+        crash_points.listen(None)

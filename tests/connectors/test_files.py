@@ -8,7 +8,6 @@ import errno
 import os
 import shutil
 import socket
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,15 +21,10 @@ from keepai.connectors.files.paths import digest
 from keepai.model import crash_points
 from keepai.model.errors import OutcomeUnknown, PermissionDenied, PreconditionFailed, Rejected, RuleBroken, Transient
 from keepai.testing import CrashAt, Crashed
-from tests.connectors.cases import Case, call, dies, run_child
+from tests.connectors.cases import Case, call, held_up, run_child, strangers
 from tests.connectors.file_cases import CASES
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.operation} {case.params}")
-each_point = pytest.mark.parametrize(
-    ("case", "point"),
-    [(c, p) for c in CASES for p in c.points],
-    ids=lambda v: v if isinstance(v, str) else f"{v.operation} {v.params}",
-)
 
 
 @pytest.fixture
@@ -62,36 +56,12 @@ async def ask(root: Path, operation: str, key: str = "key-1", **params: Any) -> 
     return await wanted.reconcile(wanted.parse(params), call(key))
 
 
-def strangers(folder: Path) -> list[str]:
-    """Drafts that were left outside the journal."""
-    return [path.name for path in folder.rglob(".keep-*")]
-
-
 def texts(folder: Path) -> dict[str, str]:
     """What people see in a folder."""
     return {path.name: path.read_text() for path in folder.rglob("*.txt")}
 
 
 # Killed
-
-
-@each_point
-def test_a_process_killed_at_any_point_leaves_a_truth_that_reconcile_tells(
-    case: Case, point: str, tmp_path: Path
-) -> None:
-    place = tmp_path / "place"
-    case.setup(place)
-    died = dies(case, place, point)
-    assert died
-    happened = case.points.index(point) >= case.points.index(case.visible)
-    verdict = asyncio.run(case.spec(place).reconcile(case.params, call()))
-    assert verdict.status == ("applied" if happened else "failed")
-    assert case.effects(place) == int(happened)
-    again = asyncio.run(case.spec(place).invoke(case.params, call()))
-    assert case.effects(place) == 1
-    assert strangers(place) == []
-    assert not happened or again == verdict.result
-    assert not (place / "old.txt").exists() or case.operation != "move"
 
 
 def test_a_new_process_that_dies_is_the_same_as_a_fork(tmp_path: Path) -> None:
@@ -101,64 +71,14 @@ def test_a_new_process_that_dies_is_the_same_as_a_fork(tmp_path: Path) -> None:
 
 
 @each_case
-async def test_the_named_points_are_reached_in_their_order(case: Case, place: Path) -> None:
-    with CrashAt(None) as watched:
-        result = await case.spec(place).invoke(case.params, call())
-    assert tuple(watched.reached) == case.points
-    assert isinstance(result, dict)
-    assert result.keys() == case.result_keys
-
-
-@each_case
-async def test_a_crash_in_process_passes_through_every_handler(case: Case, place: Path) -> None:
-    with CrashAt(case.points[0]), pytest.raises(Crashed):
-        await case.spec(place).invoke(case.params, call())
-
-
-@each_case
-async def test_a_cancelled_call_ends_only_after_its_thread_has(case: Case, place: Path) -> None:
-    entered, go_on = threading.Event(), threading.Event()
-
-    def wait(_name: str) -> None:
-        entered.set()
-        go_on.wait(10)
-
-    crash_points.listen(wait)
-    try:
-        task = asyncio.create_task(case.spec(place).invoke(case.params, call()))
-        await asyncio.to_thread(entered.wait, 10)
-        task.cancel()
-        done, _ = await asyncio.wait({task}, timeout=0.05)
-        assert not done
-        assert (await case.spec(place).reconcile(case.params, call())).status == "retry"  # it is under way
-        go_on.set()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-    finally:
-        crash_points.listen(None)
+async def test_a_look_up_while_the_call_is_under_way_means_ask_again(case: Case, place: Path) -> None:
+    async with held_up(case, place) as task:
+        assert (await case.spec(place).reconcile(case.params, call())).status == "retry"
+    await task
     assert case.effects(place) == 1
 
 
 # A disk that fails
-
-
-@each_case
-async def test_a_folder_that_vanished_is_a_failed_precondition_and_is_not_made_anew(case: Case, place: Path) -> None:
-    shutil.rmtree(place)
-    with pytest.raises(PreconditionFailed):
-        await case.spec(place).invoke(case.params, call())
-    with pytest.raises(PreconditionFailed):
-        await case.connector(place).check()
-    assert texts(place.parent) == {}
-    assert (await case.spec(place).reconcile(case.params, call())).status == "retry"
-
-
-@each_case
-async def test_a_call_whose_time_is_over_writes_nothing(case: Case, place: Path) -> None:
-    with pytest.raises(Transient):
-        await case.spec(place).invoke(case.params, call(deadline=0))
-    assert case.effects(place) == 0
-    assert (await case.spec(place).reconcile(case.params, call())).status == "failed"
 
 
 @each_case

@@ -1,11 +1,10 @@
-"""The local connectors beyond the common contract: crash points, threads, and a disk that fails."""
+"""Connectors of a folder beyond the common contract: crash points, threads, and a disk that fails."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import shutil
-import threading
 from pathlib import Path
 
 import pytest
@@ -13,15 +12,17 @@ import pytest
 from keepai.connectors.base import Connector
 from keepai.connectors.kit import disk
 from keepai.connectors.local import mail, sheets
-from keepai.model import crash_points
 from keepai.model.errors import OutcomeUnknown, PermissionDenied, PreconditionFailed, Transient
 from keepai.testing import CrashAt, Crashed
-from tests.connectors.cases import CASES, Case, call, dies, files_in
+from tests.connectors.cases import CASES, Case, call, dies, files_in, held_up, strangers
+from tests.connectors.file_cases import CASES as FILE_CASES
 
-each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+EVERY = [*CASES, *FILE_CASES]
+each_case = pytest.mark.parametrize("case", EVERY, ids=lambda case: case.id)
+each_local = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 each_point = pytest.mark.parametrize(
     ("case", "point"),
-    [(c, p) for c in CASES for p in c.points],
+    [(c, p) for c in EVERY for p in c.points],
     ids=lambda v: v if isinstance(v, str) else v.id,
 )
 
@@ -59,6 +60,11 @@ def test_a_process_killed_at_any_point_leaves_a_truth_that_reconcile_tells(
     verdict = asyncio.run(case.spec(place).reconcile(case.params, call()))
     assert verdict.status == ("applied" if happened else "failed")
     assert case.effects(place) == int(happened)
+    again = asyncio.run(case.spec(place).invoke(case.params, call()))
+    assert case.effects(place) == 1
+    assert strangers(place) == []
+    assert not happened or again == verdict.result
+    assert not (place / "old.txt").exists() or case.operation != "move"
 
 
 @each_point
@@ -78,26 +84,14 @@ async def test_the_named_points_are_reached_in_their_order(case: Case, place: Pa
 
 @each_case
 async def test_a_cancelled_call_ends_only_after_its_thread_has(case: Case, place: Path) -> None:
-    entered, go_on = threading.Event(), threading.Event()
-
-    def wait(_name: str) -> None:
-        entered.set()
-        go_on.wait(10)
-
-    crash_points.listen(wait)
-    try:
-        task = asyncio.create_task(case.spec(place).invoke(case.params, call()))
-        await asyncio.to_thread(entered.wait, 10)
+    async with held_up(case, place) as task:
         task.cancel()
         await asyncio.sleep(0)
         task.cancel()
         done, _ = await asyncio.wait({task}, timeout=0.05)
         assert not done
-        go_on.set()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-    finally:
-        crash_points.listen(None)
+    with pytest.raises(asyncio.CancelledError):
+        await task
     assert case.effects(place) == 1
 
 
@@ -120,7 +114,7 @@ async def test_a_call_whose_time_is_over_writes_nothing(case: Case, place: Path)
     assert (await case.spec(place).reconcile(case.params, call())).status == "failed"
 
 
-@each_case
+@each_local
 async def test_an_io_error_while_looking_means_ask_again(
     case: Case,
     place: Path,
@@ -135,7 +129,7 @@ async def test_an_io_error_while_looking_means_ask_again(
     assert (await case.spec(place).reconcile(case.params, call())).status == "retry"
 
 
-@each_case
+@each_local
 async def test_a_disk_that_fails_after_the_effect_leaves_the_outcome_unknown(
     case: Case,
     place: Path,
@@ -153,7 +147,7 @@ async def test_a_disk_that_fails_after_the_effect_leaves_the_outcome_unknown(
     assert (await case.spec(place).reconcile(case.params, call())).status == "applied"
 
 
-@each_case
+@each_local
 async def test_a_full_disk_never_leaves_half_an_effect(
     case: Case,
     place: Path,
@@ -172,7 +166,7 @@ async def test_a_full_disk_never_leaves_half_an_effect(
     assert case.effects(place) == 0
 
 
-@each_case
+@each_local
 async def test_a_refused_permission_is_told_as_such(
     case: Case,
     place: Path,
