@@ -7,7 +7,7 @@ from what was held: the script does not run again in between, so what was shown 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
@@ -52,7 +52,7 @@ def of_run(read: Reader, run: Run) -> Approval | None:
 
 class Standing(StrEnum):
     WAITS = "waits"  #: a person has not answered yet
-    EXPIRED = "expired"  #: not answered, or not used, in time: it is asked afresh
+    EXPIRED = "expired"  #: not answered, or not used, in time: Keep asks again
     USABLE = "usable"  #: a person said yes to exactly this call
     UNFIT = "unfit"  #: what the call depends on has changed since it was shown: `mutate` runs again
 
@@ -104,10 +104,10 @@ def _rule_now(read: Reader, parts: Parts, run: Run, approval: Approval) -> Judge
 
 async def send(context: RunContext, approval: Approval) -> Mutation:
     """Record that the approved call is about to leave; the approval is used up in the same commit."""
-    parts, intent = context.parts, intent_of(approval)
-    context.run, mutation = await parts.ledger.write(
-        approvals.send, context.run, approval, _due_anew(parts, intent), barrier=True,
-    )
+    parts = context.parts
+    deadline_at = parts.clock.now_ms() + int(parts.policy.call_s * 1000)  # counts from now; the rest is as it was held
+    intent = replace(intent_of(approval), deadline_at=deadline_at)
+    context.run, mutation = await parts.ledger.write(approvals.send, context.run, approval, intent, barrier=True)
     return mutation
 
 
@@ -122,12 +122,6 @@ def _ask(read: Reader, parts: Parts, run: Run, intent: Intent, because: str) -> 
         intent, parts.account(intent.connector), because, _digest(read, parts, run, intent),
         parts.clock.now_ms() + int(parts.policy.approval_s * 1000),
     )
-
-
-def _due_anew(parts: Parts, intent: Intent) -> Intent:
-    """The same call; only its deadline counts from now."""
-    deadline_at = parts.clock.now_ms() + int(parts.policy.call_s * 1000)
-    return Intent(**{**asdict(intent), "deadline_at": deadline_at})
 
 
 def _digest(read: Reader, parts: Parts, run: Run, intent: Intent) -> str:

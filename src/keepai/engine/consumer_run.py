@@ -5,26 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..ledger.base import Row
+from ..ledger.base import Reader, Row
 from ..ledger.transitions import mutations, runs
 from ..ledger.transitions.events import Publication
 from ..ledger.transitions.mutations import Intent
 from ..ledger.transitions.runs import ConsumerEnd, Prepared
 from ..model.clock import iso
 from ..model.codec import canonical
-from ..model.errors import Overtaken, RuleBroken
+from ..model.errors import LimitExceeded, Overtaken, RuleBroken
 from ..model.fast_record import fast_record
 from ..model.operations import Step
 from ..model.records import Mutation, Run
 from ..model.states import Phase, Status
 from ..runtime.base import Fixed, Operation
-from . import approval, event_chain, mutation, prepare_result
+from . import approval, mutation, prepare_result
 from .mutation import Unit
 from .outcome import NONE, check_fits
 from .prepare_result import Wishes, wishes_of
 from .producer_run import grows, kept_state
 from .relaunch import last_mutation
 from .run_context import RunContext
+
+_CIRCLE_SHOWN_MAX = 12  # topics of a circle that an error names
 
 
 @fast_record
@@ -166,7 +168,7 @@ async def _next(context: RunContext, wishes: Wishes) -> Run | None:
         state = kept_state(parts, ended.value, context.handler.name)
     nothing_taken = not context.reserved
     end = ConsumerEnd(
-        publications=publications, depth=await event_chain.depth(context, publications) if publications else 0,
+        publications=publications, depth=await _depth(context, publications) if publications else 0,
         revisions_max=parts.policy.revisions_max, state=state, state_grows=grows(context, state),
         wake_at=_wake_at(context, wishes.wake_at), trace=context.trace.take(),
         recheck_at=parts.clock.now_ms() + int(parts.policy.recheck_s * 1000) if nothing_taken else None,
@@ -176,6 +178,48 @@ async def _next(context: RunContext, wishes: Wishes) -> Run | None:
               "recheck_at": end.recheck_at}
     follows = await context.follows(leaves, publications)
     return await parts.ledger.write(runs.commit_consumer, run, end, follows)
+
+
+async def _depth(context: RunContext, publications: Sequence[Publication]) -> int:
+    """How far what a run publishes is from the producer that began its chain: one more than what it took, or than what
+    it saw if it took nothing. A chain that feeds itself is a fault of the script."""
+    run, limit = context.run, context.parts.policy.chain_max
+    ledger = context.parts.ledger
+    taken = _deepest(context.reserved) or await ledger.look(_deepest_seen, run.workflow_id, context.handler.subscribe)
+    deep = int(taken["depth"]) + 1 if taken else 1
+    if deep > limit:
+        way = await ledger.look(_circle, run.handler, taken, publications[0].topic)
+        raise LimitExceeded(
+            f"A chain of events went on through {limit:,} consumers and did not end: {way}. That is the limit (policy "
+            "chain_max). Let the script end it, or publish to a topic that does not lead back."
+        )
+    return deep
+
+
+def _deepest(events: Sequence[Row]) -> Row | None:
+    return max(events, key=lambda event: int(event["depth"]), default=None)
+
+
+def _deepest_seen(read: Reader, workflow_id: str, topics: Sequence[str]) -> Row | None:
+    """The deepest event that waits in these topics."""
+    return _deepest([
+        row for topic in topics
+        if (row := read.one("event_waiting_deepest", workflow_id=workflow_id, topic=topic)) is not None
+    ])
+
+
+def _circle(read: Reader, handler: str, event: Row | None, topic: str) -> str:
+    """The way by which an event came back to the handler, in words; only what was found on record."""
+    way = [handler]
+    while event is not None and len(way) < 2 * _CIRCLE_SHOWN_MAX:
+        source = read.one("event_source", event_id=event["event_id"])
+        if source is None:
+            break
+        way += [str(source["topic"]), str(source["handler"])]
+        if source["handler"] == handler:
+            return " → ".join(reversed(way))
+        event = _deepest(read.all("reservation_of_run", workflow_id=source["workflow_id"], run_id=source["run_id"]))
+    return " → ".join([*reversed(way), topic])
 
 
 async def _check_result(context: RunContext) -> None:

@@ -126,14 +126,19 @@ async def plan(
 
     def planned(read: Reader) -> Plan:
         existing = _existing(read, workflow_id, manifest.name)
-        wanted, earlier = _wanted(parts, grants, manifest), _earlier(read, parts, existing)
+        wanted, earlier = _wanted(parts, grants, manifest), frozenset[str]()
+        if existing is not None:  # what the active version already asks permission for
+            earlier = frozenset(parts.script(read, existing["id"], _number(existing)).manifest.capabilities)
         settled, overruled = _configured(read, parts, (configured or {}).get(manifest.name, {}), wanted, existing)
         same = existing is not None and _same(read, existing, source_hash)
         if existing is not None and not same:
-            _check_successor(read, existing, manifest, earlier, author, strand)
+            if author == "maintainer":
+                _check_not_wider(manifest, earlier)
+            if not strand:
+                _check_stranded(read, existing, manifest)
         version = Version(
             name=manifest.name, source=source, hash=source_hash, manifest=manifest.to_text(), author=author,
-            impact=impact, topics={t: _subscriber(manifest, t) for t in manifest.topics},
+            impact=impact, topics={t: h.name if (h := manifest.subscriber(t)) else None for t in manifest.topics},
             handlers={h.name: h.kind.value for h in manifest.handlers}, due=_due(read, parts, existing, manifest),
             grants=wanted | settled, actor=actor,
         )
@@ -181,15 +186,6 @@ async def _check_loads(parts: Parts, source: str, findings: Sequence[Finding]) -
                 "Mend what stands outside of the handlers: it runs before each of their steps.",
             )]) from error
     raise HostFault(f"The script was not deployed, because it could not be loaded as a trial: {last.message}") from last
-
-
-def _check_successor(
-    read: Reader, row: Row, manifest: Manifest, earlier: frozenset[str], author: str, strand: bool,
-) -> None:
-    if author == "maintainer":
-        _check_not_wider(manifest, earlier)
-    if not strand:
-        _check_stranded(read, row, manifest)
 
 
 def _existing(read: Reader, workflow_id: str | None, name: str) -> Row | None:
@@ -286,11 +282,6 @@ def _check_stranded(read: Reader, row: Row, manifest: Manifest) -> None:
         )
 
 
-def _earlier(read: Reader, parts: Parts, row: Row | None) -> frozenset[str]:
-    """What the active version already asks permission for."""
-    return frozenset(parts.script(read, row["id"], _number(row)).manifest.capabilities) if row else frozenset()
-
-
 def _check_not_wider(manifest: Manifest, earlier: frozenset[str]) -> None:
     """A repair mends what is there; it must not reach for more."""
     wider = [c for c in manifest.capabilities if c not in earlier]
@@ -309,11 +300,6 @@ def _next_number(row: Row | None, author: str) -> tuple[int, int]:
     if row is None:
         return 1, 0
     return (row["major"], row["minor"] + 1) if author == "maintainer" else (row["major"] + 1, 0)
-
-
-def _subscriber(manifest: Manifest, topic: str) -> str | None:
-    handler = manifest.subscriber(topic)
-    return handler.name if handler else None
 
 
 def modes_of(read: Reader, parts: Parts, workflow_id: str) -> dict[str, str]:

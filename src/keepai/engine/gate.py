@@ -331,7 +331,9 @@ class Gate:
         )
         reply = await outside.read(spec, operation.name, params, call, seconds)
         if skipped:
-            self._trace.warning(self._step, _left_out(operation.name, skipped))
+            named = "; ".join(skipped[:_NAMED_MAX]) + ("; …" if len(skipped) > _NAMED_MAX else "")
+            told = f"could not read {len(skipped):,} of what it found, and left it out: {named}"
+            self._trace.warning(self._step, f"ctx.{operation.name} {told}")
         return reply
 
 
@@ -347,11 +349,6 @@ def check_allowed(step: Step, operation: Operation, *, mutate_reads: bool) -> No
             f"ctx.{operation.name} ({operation.kind}) is not allowed in {step}; "
             f"it is allowed in {where_allowed(operation.kind)}."
         )
-
-
-def _left_out(name: str, skipped: list[str]) -> str:
-    named = "; ".join(skipped[:_NAMED_MAX]) + ("; …" if len(skipped) > _NAMED_MAX else "")
-    return f"ctx.{name} could not read {len(skipped):,} of what it found, and left it out: {named}"
 
 
 def check_spent(spent: int, policy: Policy) -> None:

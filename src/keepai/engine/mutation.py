@@ -13,7 +13,6 @@ from ..connectors.base import OperationSpec
 from ..ledger.base import Reader, Row
 from ..ledger.transitions import mutations, runs
 from ..ledger.transitions.mutations import Intent
-from ..ledger.transitions.runs import Stop
 from ..model import crash_points
 from ..model.codec import Json, canonical, digest, shown, sound, stored, text_of
 from ..model.errors import KeepError, LedgerStopped, LimitExceeded, NeedsAttention, RuleBroken, Transient
@@ -257,15 +256,12 @@ async def _record(context: RunContext, mutation: Mutation, answer: Answer) -> st
         context.parts.call_ends.forget(mutation.id)
         return answer.result
     if answer.refused is not None:
-        await ledger.write(mutations.refuse, run, mutation, _stop(context, answer.refused), trace, barrier=True)
+        parts, step = context.parts, context.at or Step.MUTATE
+        stop = failure.stop(answer.refused, run, step, parts.policy, parts.clock.now_ms())
+        await ledger.write(mutations.refuse, run, mutation, stop, trace, barrier=True)
         context.parts.call_ends.forget(mutation.id)
         return None
     assert answer.unknown is not None
     doubt = reconcile.doubt(context.parts, run, mutation, answer.unknown, closed=answer.closed)
     await ledger.write(mutations.doubt, run, mutation, doubt, trace, barrier=True)
     return None
-
-
-def _stop(context: RunContext, error: KeepError) -> Stop:
-    parts = context.parts
-    return failure.stop(error, context.run, context.at or Step.MUTATE, parts.policy, parts.clock.now_ms())

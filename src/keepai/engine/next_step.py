@@ -257,7 +257,8 @@ def _carried(now: Now, run: Run, stopped: Stopped) -> NextStep | None:
 
 def _carried_because(now: Now, run: Run, stopped: Stopped) -> tuple[str, str] | None:
     """The trigger of the run that carries on, and the same in words."""
-    if scheduler.retry_due(run, now.at):
+    later = run.state is Status.PAUSED and run.reason is Reason.TRANSIENT
+    if later and scheduler.time_has_come(run, now.at):
         return "retry", "it is time to try again"
     if stopped.standing is Standing.UNFIT:
         return "retry", "what was approved no longer fits, so mutate runs again"

@@ -37,21 +37,16 @@ class Permissions:
         grant = self.grants.get(capability)
         name, _, operation = capability.partition(".")
         connector = self._parts.connectors[name]
-        judged = judge(
-            grant, capability, params, self._use(read, capability, grant), may_ask=may_ask,
-            kinds=connector.operations[operation].kinds, account=connector.account, workflow=self._workflow,
-        )
-        self._used[capability] = self._used.get(capability, 0) + 1
-        return judged
-
-    def _use(self, read: Reader, capability: str, grant: Grant | None) -> Use:
-        """What was used of the limits that a rule has."""
-        if grant is None:
-            return Use()
-        return Use(
+        use = Use() if grant is None else Use(  # only of the limits that the rule has
             in_run=0 if grant.per_run is None else self._in_run(read, capability),
             in_day=0 if grant.per_day is None else self._in_day(read, capability),
         )
+        judged = judge(
+            grant, capability, params, use, may_ask=may_ask, kinds=connector.operations[operation].kinds,
+            account=connector.account, workflow=self._workflow,
+        )
+        self._used[capability] = self._used.get(capability, 0) + 1
+        return judged
 
     def check_inputs(self, source: str) -> None:
         """Refuse inputs of a source that is denied to the workflow."""

@@ -30,11 +30,11 @@ async def execute(
     try:
         context = await parts.ledger.look(RunContext.load, parts, run, follow, before)
         if run.state is Status.ACTIVE and run.phase in (Phase.PREPARING, Phase.EXECUTING):
-            await _check_room(parts, run)  # one that waits was begun before, and has what a person approved in hand
+            await _check_room(parts, run)  # a run that waits was begun before, and may hold what a person approved
         following = await _EXECUTE[context.handler.kind](context)
         return None if following is None else (following, context.passed_on())
     except (LedgerStopped, Conflict):
-        raise  # nothing can be kept, or somebody was quicker: the lane looks again
+        raise  # nothing can be written, or another change came first: the lane looks again
     except KeepError as error:
         lacking = permission.lacking(parts, context.loaded.manifest, error) if context else None
         await _stop(parts, run, context, lacking or error)

@@ -9,7 +9,6 @@ from ..ledger.base import Reader, Row
 from ..model.fast_record import fast_record
 from ..model.policy import Policy
 from ..model.records import Run
-from ..model.states import Reason, Status
 from ..script.manifest import Handler, Manifest
 from ..script.schedule import next_time
 
@@ -142,13 +141,6 @@ def next_due_at(handlers: Sequence[Row], run: Run | None) -> int | None:
     times = [h["next_run_at"] for h in handlers] + [h["wake_at"] for h in handlers]
     times += [h["recheck_at"] for h in handlers if h["oldest"] is not None]
     return min((t for t in times if t is not None), default=None)
-
-
-def retry_due(run: Run, now: int) -> bool:
-    """Whether a run that was told "later" may be tried again."""
-    if run.state is not Status.PAUSED or run.reason is not Reason.TRANSIENT:
-        return False
-    return time_has_come(run, now)
 
 
 def time_has_come(run: Run, now: int) -> bool:

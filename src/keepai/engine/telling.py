@@ -120,7 +120,8 @@ class Teller:
             except LedgerStopped:
                 return  # whoever looks is told; nothing can be kept until the ledger is opened again
             except Exception as error:
-                _complain(error)
+                told = "The host failed while it looked whom to tell; it looks again in a minute."
+                asyncio.get_running_loop().call_exception_handler({"message": told, "exception": error})
                 await asyncio.sleep(FAULT_S)
             await asyncio.sleep(max(PAUSE_S, 20 * self._took_s))
             await self._rest()
@@ -145,16 +146,13 @@ class Teller:
         is_due = self._due_at is not None and self._due_at <= now
         if await ledger.look(shown_version.newest) == self._seen and not is_due:
             return
-        await self._forget_answered()
+        is_open = {each.id for each in await self._open()}
+        answered = {str(row["question"]) for row in await ledger.all("notice_all")} - is_open
+        if answered:
+            await ledger.write(verbs.forget_notices, sorted(answered))
         await asyncio.gather(*(self._serve(each) for each in self._channels))
         moments = [(await self._standing(each)).due_at(now) for each in self._channels]
         self._due_at = min((at for at in moments if at is not None), default=None)
-
-    async def _forget_answered(self) -> None:
-        is_open = {each.id for each in await self._open()}
-        told = {str(row["question"]) for row in await self._parts.ledger.all("notice_all")}
-        if told - is_open:
-            await self._parts.ledger.write(verbs.forget_notices, sorted(told - is_open))
 
     async def _open(self) -> list[Asked]:
         """The open questions as they are now."""
@@ -217,8 +215,9 @@ class Teller:
 
     async def _send(self, channel: Channel, batch: _Batch, seen: Row) -> bool:
         """Note it, send it, note what came of it; gives whether it was taken."""
-        write, now = self._parts.ledger.write, self._parts.clock.now_ms()
-        retry_at = now + self._wait_ms(int(seen["attempts"]))
+        write, policy, failures = self._parts.ledger.write, self._parts.policy, int(seen["attempts"])
+        wait_s = min(policy.notify_retry_first_s * 2 ** min(failures, 30), policy.notify_retry_longest_s)
+        retry_at = self._parts.clock.now_ms() + int(1000 * wait_s)
         try:
             await write(verbs.begin_notice, seen, retry_at)
         except Conflict:
@@ -244,12 +243,3 @@ class Teller:
         except Exception as error:  # its words may hold what the channel was entrusted with
             return f"It failed with {type(error).__name__}.", None
         return None, remark and visible(remark)[:ERROR_MAX]
-
-    def _wait_ms(self, failures: int) -> int:
-        policy = self._parts.policy
-        return int(1000 * min(policy.notify_retry_first_s * 2 ** min(failures, 30), policy.notify_retry_longest_s))
-
-
-def _complain(error: Exception) -> None:
-    told = "The host failed while it looked whom to tell; it looks again in a minute."
-    asyncio.get_running_loop().call_exception_handler({"message": told, "exception": error})

@@ -108,9 +108,13 @@ async def _hand_over(
     draft: PreparedMail, box: ImapMailbox, folders: Folders, submission: SmtpSubmission, call: Call,
 ) -> None:
     """Steps 2 and 3. If they stop before the end of the message is sent, the record is deleted."""
+    def record() -> None:
+        with nothing_happened("The mailbox failed before the message was complete, so it was not sent"):
+            box.append(folders.outbox, draft.record, ["\\Seen", "\\Draft"])
+
     sent_end = False
     try:
-        await in_thread(lambda: _record(box, folders, draft))
+        await in_thread(record)
         crash_points.reach("mail.recorded")
         if call.remaining_s <= 0:
             raise Transient("The call's deadline passed before the message was complete; it was not sent.")
@@ -177,11 +181,6 @@ def _sweep(box: ImapMailbox, folders: Folders, draft: PreparedMail) -> None:
         if own or (number < SWEPT_MAX and _was_sent(box, folders, id.replace(_RECORD, _SENT, 1))):
             box.open(folders.outbox, readonly=False)
             box.remove(raw.uid)
-
-
-def _record(box: ImapMailbox, folders: Folders, draft: PreparedMail) -> None:
-    with nothing_happened("The mailbox failed before the message was complete, so it was not sent"):
-        box.append(folders.outbox, draft.record, ["\\Seen", "\\Draft"])
 
 
 def _unrecord(box: ImapMailbox, folders: Folders, draft: PreparedMail, call: Call) -> None:

@@ -113,4 +113,4 @@ def _then(look: Look, run: Any, version: str) -> str:
         return f"failed by the host or a connector, which no script mends: keep retry {run.id} has it go on"
     if happened:
         return f"goes on with {version}: its mutation happened, so only next runs"
-    return f"begins again with {version}; what it had reserved is looked at afresh"
+    return f"begins again with {version}; it looks again at what it had reserved"

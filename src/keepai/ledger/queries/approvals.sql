@@ -25,6 +25,6 @@ update approval set status = :target, decided_by = coalesce(:decided_by, decided
 where id = :approval_id and status = :source;
 
 -- name: run_expect_by
--- Until when a run waits for a person before it asks afresh.
+-- Until when a run waits for a person before it asks again.
 update run set retry_at = :retry_at, updated_at = :now
 where id = :run_id and status = 'paused' and reason = 'approval';

@@ -225,7 +225,7 @@ union all select e.id, e.reserved_by from held_cause h join event e on e.id = h.
 where h.workflow_id = :workflow_id and h.input_id = :input_id and e.reserved_by is not null limit 1;
 
 -- name: input_skipped_any
--- Whether a workflow has any input of which nothing more shall come.
+-- Whether a person has skipped any input of a workflow.
 select 1 as found from input where workflow_id = :workflow_id and status = 'skipped' limit 1;
 
 -- name: input_take_up_of_event

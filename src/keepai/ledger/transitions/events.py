@@ -86,7 +86,7 @@ def bytes_of(publications: Sequence[Publication]) -> int:
 
 
 def skipped_causes(tx: Tx, workflow_id: str, publications: Sequence[Publication]) -> Set[str]:
-    """The inputs behind what a producer publishes of which nothing more shall come."""
+    """The skipped inputs behind what a producer publishes."""
     if not publications or tx.one("input_skipped_any", workflow_id=workflow_id) is None:
         return frozenset()
     rows = [tx.one("input_by_id", input_id=each) for each in {cause for p in publications for cause in p.causes}]

@@ -189,10 +189,10 @@
 
   // ---- large values --------------------------------------------------------------------------------------
 
-  // They stay with the worker until they are touched (large.py). An object or array from which members are left out is
-  // given as a proxy, which fetches such a member when its value is asked for: nothing shows that it was not there.
-  // What was not touched is written as a reference, and so is a long string that was fetched and comes back. Raw control
-  // characters stand in no JSON text, so nothing that a script writes can pass as a reference.
+  // They stay with the worker until the script reads them (large_values.py). The script gets an object or array from
+  // which members are left out as a proxy, which fetches such a member when its value is read; the script cannot notice.
+  // A member that was not read is written as a reference, and so is a long string that was fetched and comes back. JSON
+  // texts contain no raw control characters, so a script cannot write a reference.
   const MARK = "\x01";
   const STRING = "\x02"; // after it comes a string, as it is
   const LARGE = 2048;
@@ -285,9 +285,9 @@
   let calls = 0;
   let messageMax = 0;
 
-  // QuickJS locates a call at the last thing evaluated in its arguments. The place where the member was read
-  // comes before them, so that is sent, and the worker takes it if a call follows it in the source; else it asks
-  // for the trace of the call.
+  // QuickJS locates a call at the last thing evaluated in its arguments. So the place where the member was read is
+  // sent, which comes before them. The worker uses it if a call follows there in the source; else it asks for the trace
+  // of the call.
   const READS_MAX = 64;
   const reads = zeros(READS_MAX); // lists: a name, and the member with its place
   let readsTop = 0;
@@ -351,7 +351,7 @@
     for (let i = 0; i < names.length; i++) fixed(made, names[i], builtIn(name + "." + names[i], scope));
     return closed(freeze(made), name);
   };
-  // What fails inside an item ends the routine on the spot: nothing outside of the item's function can catch it.
+  // An error inside an item ends the routine at once: nothing outside of the item's function can catch it.
   const within = (members) => freeze(async (id, title, work) => {
     if (typeof work !== "function") host("wrong", "ctx.withItem takes an id, a title and a function.", here());
     const state = deepFreeze(decode(request("withItem", [id, title, "begin"])));

@@ -72,14 +72,11 @@ class Deadline:
     def _watch(self) -> None:
         while True:
             self._awake.wait()
-            time.sleep(self._pause_s())
+            due = self._due  # read once: the step may end meanwhile
+            # Processor time never passes faster than the time on the wall, so nothing is due before.
+            time.sleep(_TICK_S if due is None else min(max(due - self._now(), _TICK_S_MIN), _TICK_S))
             with self._lock:
                 self._look()
-
-    def _pause_s(self) -> float:
-        """How long the thread may sleep: processor time never passes faster than the time on the wall."""
-        due = self._due
-        return _TICK_S if due is None else min(max(due - self._now(), _TICK_S_MIN), _TICK_S)
 
     def _look(self) -> None:
         if self._due is not None:

@@ -226,18 +226,16 @@ class ForkServer:
         elif verb == "E":
             self._ready.set_exception(HostFault(rest))
         elif verb == "P":
-            self._hear_forked(*map(int, rest.split()))
+            number, pid = map(int, rest.split())
+            ended = self._ended[pid] = asyncio.get_running_loop().create_future()
+            request = self._requests.get(number)
+            if request is not None and not request.done():
+                request.set_result((pid, ended))
+            # Else the request was cancelled; its end of the socket is closed, and the worker ends by itself.
         elif verb == "X":
             pid, code = map(int, rest.split())
             if pid in self._ended:
                 self._ended.pop(pid).set_result(code)
-
-    def _hear_forked(self, number: int, pid: int) -> None:
-        ended = self._ended[pid] = asyncio.get_running_loop().create_future()
-        request = self._requests.get(number)
-        if request is not None and not request.done():
-            request.set_result((pid, ended))
-        # Else the request was cancelled; its end of the socket is closed, and the worker ends by itself.
 
     def _hear_no_more(self) -> None:
         futures: list[asyncio.Future[Any]] = [self._ready, *self._requests.values(), *self._ended.values()]

@@ -25,7 +25,8 @@ def build_image(engine: Engine) -> Image:
         raise GuestCrashed("QuickJS did not start")
     _check_layout(guest)
     guest.call("qjs_set_promise_rejection_handler", 1)
-    _give_host_function(guest)
+    host = guest.call("qjs_new_host_function", _text(guest, "host"), len("host"), 0)
+    guest.call("qjs_set_prop_string", guest.call("qjs_get_global"), _text(guest, "__host"), host)
     own = vm.evaluate(_source("bootstrap.js"), _OWN_NAME, 0)
     vm.evaluate(_source("globals.js"), _OWN_NAME, 0)
     entries = {name: guest.call("qjs_get_prop_string", own, _text(guest, name)) for name in _ENTRY_POINTS}
@@ -46,11 +47,6 @@ def _check_layout(guest: Guest) -> None:
     texts, exceptions = [guest.read_string(value) for value in values], [guest.is_exception(value) for value in values]
     if texts != ["plain \xe9", None, None, None, None] or exceptions != [False, False, False, False, True]:
         raise GuestCrashed("QuickJS keeps its values in another way than is known here")
-
-
-def _give_host_function(guest: Guest) -> None:
-    function = guest.call("qjs_new_host_function", _text(guest, "host"), len("host"), 0)
-    guest.call("qjs_set_prop_string", guest.call("qjs_get_global"), _text(guest, "__host"), function)
 
 
 def _text(guest: Guest, text: str) -> int:

@@ -105,11 +105,6 @@ class Instance:
         self._limited_to = limits
 
 
-def _memory(guest: Guest, stack_pointer: int) -> bytes:
-    """The whole memory of a guest at rest; all of the stack is zero."""
-    return bytes(stack_pointer) + guest.read(stack_pointer, guest.memory_size() - stack_pointer)
-
-
 def _differences(base: Image, guest: Guest) -> tuple[Piece, ...]:
     """Where the memory of a guest at rest differs from its base, and what it has there; in blocks, near ones joined.
 
@@ -136,7 +131,7 @@ def _parts(guest: Guest, stack_pointer: int) -> tuple[tuple[Piece, ...], tuple[t
     """The memory, cut into pieces of something and long gaps of zeros; all of the stack is zero, most of it a gap."""
     if stack_pointer % _PAGE_BYTES:
         raise GuestCrashed("the interpreter's stack does not begin where a page does")
-    memory = _memory(guest, stack_pointer)
+    memory = bytes(stack_pointer) + guest.read(stack_pointer, guest.memory_size() - stack_pointer)
     kept, empty = range(stack_pointer - _STACK_KEPT_BYTES, stack_pointer), bytes(_PAGE_BYTES)
     pages = range(0, len(memory), _PAGE_BYTES)
     marks = "".join("1" if at in kept or memory[at : at + _PAGE_BYTES] != empty else "0" for at in pages)

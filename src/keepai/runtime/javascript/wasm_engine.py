@@ -38,7 +38,7 @@ class Engine:
 
     def __init__(self, *, parallel: bool = False) -> None:
         self.wasm = wasmtime.Engine(_config(parallel))
-        self.module = cache.load(self.wasm, compiled_path(), self._compile)
+        self.module = cache.load(self.wasm, compiled_path(), lambda: wasmtime.Module(self.wasm, wasm_bytes()))
         self._linker = wasmtime.Linker(self.wasm)
         self.callbacks = Callbacks(self._linker)
         self.running: GuestImports | None = None
@@ -53,9 +53,6 @@ class Engine:
     def interrupt(self) -> None:
         """Stop the guest that is computing now; safe from another thread."""
         self.wasm.increment_epoch()
-
-    def _compile(self) -> wasmtime.Module:
-        return wasmtime.Module(self.wasm, wasm_bytes())
 
     def _define_host(self) -> None:
         define = self.callbacks.define

@@ -29,7 +29,10 @@ def serve(sock: socket.socket, engine: Engine, image: Image, keep: frozenset[int
     """Run jobs until the host goes away; never returns."""
     code = EXIT_UNEXPECTED
     try:
-        _give_way()
+        if hasattr(os, "SCHED_BATCH"):
+            # A fair share of the processor, without interrupting the process that has it: that is mostly the host,
+            # which just sent this worker a message and is about to go on.
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         deadline = Deadline(engine.interrupt)
         report = protect(keep | {sock.fileno()}, before_seal=deadline.watch)
         channel, vms, scripts = HostChannel(sock), Vms(engine), LoadedScripts(image)
@@ -45,13 +48,6 @@ def serve(sock: socket.socket, engine: Engine, image: Image, keep: frozenset[int
         code = EXIT_OUT_OF_MEMORY
     finally:  # this is a forked process: nothing may run on into the server's code
         os._exit(code)
-
-
-def _give_way() -> None:
-    """Take a fair share of the processor, but do not interrupt the process that has it: mostly that is the host, which
-    just sent this worker a message and is about to go on."""
-    if hasattr(os, "SCHED_BATCH"):
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _one_job(channel: HostChannel, vms: Vms, scripts: LoadedScripts, deadline: Deadline) -> bool:
