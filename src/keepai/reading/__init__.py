@@ -14,7 +14,7 @@ In reading order:
 `repair_questions.py`    a repair that waits for a person, as a question
 `contradictions.py`      evidence that contradicts a recorded outcome, as a question
 `left_items.py`          an item that its routine began and left, as a question
-`offered_acts.py`        how a question is put, what comes of each answer, and what to type
+`offered_acts.py`        the words of a question, what comes of each answer, and what to type
 `explain.py`             why something is in its state
 `reasons.py`             the sentences for that
 `next_steps.py`          what can move it on

@@ -16,7 +16,7 @@ from ..model.errors import NotFound, Refused
 from ..model.records import Input, Item, Mutation, Record
 from .inputs_and_events import input_record, kept_row
 
-#: At most so many inputs, items and mutations are given, the oldest; they are counted all the same.
+#: At most this many inputs, items and mutations are listed, the oldest; all of them are counted.
 ROWS_MAX = 100_000
 
 Moment = int | str  # milliseconds since 1970 UTC, or ISO-8601

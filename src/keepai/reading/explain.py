@@ -25,7 +25,7 @@ from .questions import Questions
 from .story import TOLD_MAX, Scope, StoryLine, story_of
 from .unknown_outcome import late_evidence
 
-#: At most so many waiting events of one input are explained.
+#: At most this many waiting events of one input are explained.
 _WAITING_MAX = 20
 
 

@@ -1,4 +1,4 @@
-"""The acts that are offered to a person: how a question is put, what comes of each answer, and what to type for it.
+"""The acts that are offered to a person: the words of a question, what comes of each answer, and what to type for it.
 
 Every door shows the same words. A door adds only its own form: a command to type, a button to press.
 """

@@ -173,7 +173,7 @@ def of_item(item: Row, runs: Sequence[Run], mutations: Sequence[Mutation]) -> st
 def of_input(
     row: Row, events: Sequence[Row], waiting: int, mutations: Sequence[Mutation], held: Sequence[Row],
 ) -> str:
-    """What came of an input; so many of its events wait."""
+    """What came of an input; `waiting` is how many of its events wait."""
     applied = sum(m.status is MutationStatus.APPLIED for m in mutations)
     came = f"“{row['title']}” led to {count(len(events), 'event')} and {count(applied, 'applied mutation')}"
     if row["waiting"]:

@@ -11,7 +11,7 @@ from ..model.records import Escalation, Run
 from .blast import blast
 from .inputs_and_events import kept_row
 
-#: A card shows the first so many of everything that was touched, and counts the rest.
+#: A card shows this many of everything that was touched, and counts the rest.
 _TOUCHED_MAX = 10
 
 

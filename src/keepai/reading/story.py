@@ -1,4 +1,4 @@
-"""What happened to something, in the order of the account: its moves, what was decided besides, what people did.
+"""What happened to something, in the order of the account: its moves, other decisions, what people did.
 
 If a person's act caused a move, the move carries that person's name. The story says only what the account says.
 """
@@ -15,7 +15,7 @@ from ..model.codec import stored
 from ..model.records import Record
 from ..model.states import MACHINES
 
-#: A story has at most so many moves, the newest.
+#: A story has at most this many moves, the newest.
 TOLD_MAX = 500
 
 #: Acts on a whole workflow; they belong to the story of everything that was open then.

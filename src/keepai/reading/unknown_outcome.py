@@ -110,7 +110,7 @@ class DoubtfulMutation:
 
 
 def late_evidence(mutation: Mutation) -> list[Json]:
-    """What came after the call was given up, in the order in which it came."""
+    """The evidence that came after the call was given up, oldest first."""
     text, found, decoder = mutation.evidence or "", [], json.JSONDecoder()
     while text := text.strip():
         value, end = decoder.raw_decode(text)

@@ -24,7 +24,7 @@ from .offered_acts import subject
 from .questions import Questions
 from .unknown_outcome import HostFacts
 
-#: A list has at most so many entries.
+#: A list has at most this many entries.
 ROWS_MAX = 100_000
 _SEARCHED = 1_000  #: entries that are read at a time where a text is looked for
 

@@ -1,4 +1,4 @@
-"""The texts that a script is given, and where their large values are: events, and the answers of connectors.
+"""The texts that a script gets, and where their large values are: events, and the answers of connectors.
 
 Events are in the answers to `peek` and `getByIds`, and in `prepared.events`. A payload stands there as the ledger has
 it: nothing parses or writes it again. The places of large values go along, so that a value can stay outside of the VM

@@ -230,7 +230,7 @@ class Calendar(Google):
     async def _list(
         self, params: Mapping[str, Any], query: Mapping[str, Any], most: int, call: Call,
     ) -> tuple[list[Any], int, bool]:
-        """Events, at most so many; when the calendar last changed; and whether there are more."""
+        """Events, at most `most`; when the calendar last changed; and whether there are more."""
         events: list[Any] = []
         page: str | None = None
         while True:

@@ -274,7 +274,7 @@ class Gmail(Google):
         return Page(shown, lastCursor=now.cursor, more=len(fresh) > limit)
 
     async def _ids(self, query: Mapping[str, str | bool | None], most: int, call: Call) -> tuple[list[str], bool]:
-        """Ids of messages, newest first, at most so many; and whether there are more."""
+        """Ids of messages, newest first, at most `most`; and whether there are more."""
         ids: list[str] = []
         page: str | None = None
         while True:

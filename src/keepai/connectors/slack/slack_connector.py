@@ -220,7 +220,7 @@ class Slack(Connector):
     async def _messages(
         self, channel: str, thread: str | None, oldest: str | None, most: int, call: Call,
     ) -> tuple[list[dict[str, Any]], bool]:
-        """Messages since a time, at most so many; and whether there are more."""
+        """Messages since a time, at most `most`; and whether there are more."""
         method = "conversations.replies" if thread else "conversations.history"
         messages: list[dict[str, Any]] = []
         cursor: str | None = None

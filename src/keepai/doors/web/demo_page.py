@@ -1,6 +1,6 @@
 """What `keep demo --ui` adds to the page: three buttons on Home, and what became of each e-mail.
 
-Only a server that is given a `DemoPage` has it, so it is not in pages/. The host of a demo is meant to be killed and
+Only a server with a `DemoPage` has it, so it is not in pages/. The host of a demo is meant to be killed and
 started again; its parent gives each one the same listeners, name and session, so that open pages keep working.
 """
 

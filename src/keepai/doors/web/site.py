@@ -141,7 +141,7 @@ class LookThreads:
             self._watcher, self._asked, lambda look: look.read.change())
 
     def close(self) -> None:
-        """Let reads under way end, then let go of the ledger."""
+        """Wait for the reads under way, then close the ledger."""
         for each in (self._threads, self._watcher):
             each.shutdown(wait=True, cancel_futures=True)
         for look in self._looks:

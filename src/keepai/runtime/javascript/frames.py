@@ -1,8 +1,7 @@
 """The messages between host and worker: length-prefixed frames over one socket.
 
-A frame is a JSON object. What a script made (arguments, a result, a line of the log), and what it is given, stands
-behind the object as plain texts. The object has their sizes. So the host parses a few kilobytes of JSON at most, and
-no text is escaped.
+A frame is a JSON object, and behind it plain texts: what a script made (arguments, a result, a line of the log), and
+what it gets. The object has their sizes. So the host parses a few kilobytes of JSON at most, and no text is escaped.
 
 Host → worker:  script (what several jobs share), job (one step), reply (the answer to a call)
 Worker → host:  ready, call, log, then exactly one of end (the step returned), mutation (it made its terminal call) and

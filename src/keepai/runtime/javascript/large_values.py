@@ -1,6 +1,6 @@
 """Large values of one step, which stay outside of its VM until the script reads them.
 
-What a script is given is a text in which each large value is left out (`null` stands there), and a list of the places.
+A script gets a text in which each large value is left out (`null` stands there), and a list of the places.
 bootstrap.js makes objects of it that fetch such a value when it is first read. What the script passes on untouched is
 written as a reference: the value's number between two `MARK`s. JSON texts contain no raw control characters, and a
 string of the script's that has one is escaped, so a script cannot write a reference; and a number means only what
