@@ -23,7 +23,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from tests.folders import is_open, open_folder, open_to_all
 PASSWORD = "correct horse 42"  # as in a password that must be found nowhere
 NOBODY = 65534
 READY_S_MAX = 30.0
+SEEN_MAX = 1 << 20
 
 #: Where hosts keep how far the ledgers in these servers have come. The port of one may be that of another one later.
 STATE = Path(tempfile.mkdtemp(prefix="keep-state-"))
@@ -67,9 +68,28 @@ def version(programs: Path) -> int:
 class Postgres:
     """A server that runs."""
 
-    process: subprocess.Popen[bytes]
     port: int
     folder: Path
+    command: list[str]
+    user: dict[str, Any]  # who runs it, if not this user
+    process: subprocess.Popen[bytes] = field(init=False)
+
+    def start(self) -> None:
+        """Start it, and wait until it can be asked."""
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, cwd=self.folder, **self.user)
+        _until_ready(self)
+
+    def stop(self, how: signal.Signals = signal.SIGQUIT) -> None:
+        """End it as in a crash (SIGQUIT), or after every connection was ended in order (SIGINT)."""
+        if judge := self.__dict__.pop("judge", None):
+            judge.close()
+        self.process.send_signal(how)
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:  # somebody does not read what an ending connection still says
+            self.process.send_signal(signal.SIGQUIT)
+            self.process.wait(30)
 
     def url(self, port: int | None = None, user: str = "postgres", database: str = "postgres") -> str:
         """The address, without the password."""
@@ -93,7 +113,7 @@ class Postgres:
 
 
 #: How a test's server is set up: small, and quick to say that two wait for each other.
-_SMALL = {"max_connections": 40, "shared_buffers": "8MB", "autovacuum": "off", "deadlock_timeout": "100ms",
+_SMALL = {"max_connections": 100, "shared_buffers": "8MB", "autovacuum": "off", "deadlock_timeout": "100ms",
           "jit": "off"}
 
 
@@ -121,18 +141,13 @@ def server(place: Path | None = None, settings: Mapping[str, object] = _SMALL) -
         port = free.getsockname()[1]
     asked = {"listen_addresses": "127.0.0.1", "port": port, "unix_socket_directories": "", **settings}
     words = [word for name, value in asked.items() for word in ("-c", f"{name}={value}")]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(["setpriv", "--pdeathsig", "QUIT", str(programs / "postgres"), "-D",
-                                    str(folder / "data"), *words], stdout=log, stderr=log, cwd=folder, **who)
-    found = Postgres(process, port, folder)
+    command = ["setpriv", "--pdeathsig", "QUIT", str(programs / "postgres"), "-D", str(folder / "data"), *words]
+    found = Postgres(port, folder, command, who)
     try:
-        _until_ready(found)
+        found.start()
         yield found
     finally:
-        if "judge" in found.__dict__:
-            found.judge.close()
-        process.send_signal(signal.SIGQUIT)
-        process.wait(30)
+        found.stop()
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -173,6 +188,10 @@ class Proxy:
     waits for the server's answer and drops that; "late" cuts the client off, and sends the COMMIT on when `release` is
     set; "silent" keeps the answer to itself and the connection open; "nonsense" answers with noise; "begin" cuts at the
     first statement.
+
+    The way can also be broken for all connections, those that are open and those that come: `hold` keeps back what
+    goes "forth" to the server, what comes "back", or only what comes back from the answer to a COMMIT on ("commit").
+    After `let_go` it arrives, as on a network that works again; after `cut` it never does.
     """
 
     def __init__(self, port: int, manner: str = "well") -> None:
@@ -180,7 +199,9 @@ class Proxy:
         self.manner = manner
         self.release = threading.Event()
         self.committed = threading.Event()  # the server has answered a COMMIT
-        self.seen = bytearray()  # all that clients said
+        self.seen = bytearray()  # the first that clients said
+        self._held: frozenset[str] = frozenset()
+        self._changed = threading.Condition()
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = self._listening.getsockname()[1]
         self._open: list[socket.socket] = []
@@ -192,10 +213,28 @@ class Proxy:
 
     def __exit__(self, *_: object) -> None:
         self.release.set()
-        for each in [self._listening, *self._open]:
-            _cut(each)
+        _cut(self._listening)
+        self.cut()
+        self.let_go()
         for thread in self._threads:
             thread.join(10)
+
+    def hold(self, *ways: str) -> None:
+        """Keep back what goes these ways, and only that, from now on."""
+        with self._changed:
+            self._held = frozenset(ways)
+            self._changed.notify_all()
+
+    def let_go(self) -> None:
+        """Keep nothing back; what was kept goes on."""
+        self.hold()
+
+    def cut(self) -> None:
+        """End every connection that is open; what was kept back on it is lost."""
+        with self._changed:
+            ended, self._open = self._open, []
+        for each in ended:
+            _cut(each)
 
     def settled(self) -> None:
         """Wait until the connections that were cut have come to their end."""
@@ -203,6 +242,7 @@ class Proxy:
             thread.join(10)
 
     def _start(self, what: Any, *args: Any) -> None:
+        self._threads[1:] = [each for each in self._threads[1:] if each.is_alive()]
         thread = threading.Thread(target=what, args=args, daemon=True)
         self._threads.append(thread)
         thread.start()
@@ -211,15 +251,21 @@ class Proxy:
         with contextlib.suppress(OSError):
             while True:
                 client = self._listening.accept()[0]
-                server = socket.create_connection(("127.0.0.1", self.upstream))
-                self._open += [client, server]
+                try:
+                    server = socket.create_connection(("127.0.0.1", self.upstream))
+                except OSError:  # there is no server now
+                    _cut(client)
+                    continue
+                with self._changed:
+                    self._open = [each for each in self._open if each.fileno() >= 0] + [client, server]
                 self._start(self._forth, client, server, self.manner)
                 self._start(self._back, server, client, self.manner)
 
     def _forth(self, client: socket.socket, server: socket.socket, manner: str) -> None:
         with contextlib.suppress(OSError):
             while data := client.recv(65536):
-                self.seen += data
+                self.seen += data[: SEEN_MAX - len(self.seen)]
+                self._wait_for("forth")
                 if manner == "begin" and data[:1] == b"Q":
                     break
                 if _is_commit(data) and manner in ("before", "late"):
@@ -246,9 +292,17 @@ class Proxy:
                     if manner == "silent":
                         self.release.wait(30)
                         break
+                    self._wait_for("commit")
+                self._wait_for("back")
                 client.sendall(data)
         _cut(client)
         _cut(server)
+
+
+    def _wait_for(self, way: str) -> None:
+        """Wait until nothing is kept back that goes this way."""
+        with self._changed:
+            self._changed.wait_for(lambda: way not in self._held)
 
 
 def _is_commit(data: bytes) -> bool:

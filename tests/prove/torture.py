@@ -22,10 +22,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import apsw
 
@@ -82,13 +84,13 @@ class Process:
     said: str = ""
 
     @classmethod
-    def start(cls, world: World, life: Life, nursery: Path) -> Process:
-        """Fork it."""
+    def start(cls, be: Callable[[int], NoReturn]) -> Process:
+        """Fork it: there, `be` is called with the pipe to say things on."""
         hear, say = os.pipe()
         pid = os.fork()
         if pid == 0:
             os.close(hear)
-            torture_host.be(world, life, nursery, say)
+            be(say)
         os.close(say)
         return cls(pid, hear)
 
@@ -245,7 +247,7 @@ class Torture:
 
     def _start(self, point: str = "", orders: int | None = None) -> Process:
         self.lives += 1
-        return Process.start(self.world, Life(self.lives, point, orders), self.nursery[0])
+        return Process.start(partial(torture_host.be, self.world, Life(self.lives, point, orders), self.nursery[0]))
 
     def _end(self, host: Process, how: str, *also: int) -> None:
         """Kill a host; one that has ended by itself must have had a reason."""
@@ -386,12 +388,17 @@ class Torture:
             self.orders = self._tell("/orders", {"more": more})
 
     def _tell(self, path: str, body: object = 0) -> Any:
-        connection = HTTPConnection("127.0.0.1", self.world.port, timeout=30)
-        try:
-            connection.request("GET" if body is None else "POST", path, None if body is None else json.dumps(body))
-            return json.loads(connection.getresponse().read())
-        finally:
-            connection.close()
+        return tell(self.world.port, path, body)
+
+
+def tell(port: int, path: str, body: object = 0) -> Any:
+    """What the service answers the judge."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request("GET" if body is None else "POST", path, None if body is None else json.dumps(body))
+        return json.loads(connection.getresponse().read())
+    finally:
+        connection.close()
 
 
 def broken(path: Path) -> list[str]:

@@ -131,8 +131,10 @@ class Http:
     """Requests to the service, each over a connection of its own."""
 
     port: int
+    sender: str = ""
+    leaving: Callable[[str], None] = lambda at: None  # told "before" and "after" the bytes of an effect leave
 
-    async def ask(self, path: str, key: str = "", body: object = None) -> tuple[int, Any]:
+    async def ask(self, path: str, key: str = "", body: object = None, run: str = "") -> tuple[int, Any]:
         """Status and value of one answer; `Transient` if nothing was sent, `OutcomeUnknown` if none came."""
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=_ANSWER_BYTES_MAX)
@@ -141,7 +143,12 @@ class Http:
         try:
             text = b"" if body is None else json.dumps(body).encode()
             head = f"{'GET' if body is None else 'POST'} {path} HTTP/1.1\r\nIdempotency-Key: {key}\r\n"
-            writer.write(f"{head}Content-Length: {len(text)}\r\nSent-At: {time.monotonic()}\r\n\r\n".encode() + text)
+            head += f"Sender: {self.sender}\r\nRun: {run}\r\nContent-Length: {len(text)}\r\n"
+            if text:
+                self.leaving("before")
+            writer.write(f"{head}Sent-At: {time.monotonic()}\r\n\r\n".encode() + text)
+            if text:
+                self.leaving("after")
             top, _, rest = (await reader.read()).partition(b"\r\n\r\n")
             if not top or not rest:
                 raise OutcomeUnknown("The connection was lost before the answer came.")
@@ -153,7 +160,7 @@ class Http:
 
     async def effect(self, path: str, params: dict[str, Any], call: Call) -> dict[str, Any]:
         """Have something done."""
-        status, value = await self.ask(path, call.idempotency_key, params)
+        status, value = await self.ask(path, call.idempotency_key, params, call.run_id)
         if status == 429:
             raise Transient("The service is busy.", retry_after=0.05)
         if status == 408:

@@ -3,8 +3,8 @@
 It lists orders, takes rows and mails, and can be asked by idempotency key what it has. Every effect is appended to
 `effects.jsonl` with its key, and a key that comes twice takes effect twice: it forgives nothing. By its seed it
 delays, drops connections before or after the effect, answers 429 or 500, hangs, and applies after the caller is
-gone. It promises one thing: a request takes effect within `EXPIRES_S` of being sent or never; its connectors declare
-`SETTLE_S`.
+gone. The way to it can be cut for one sender. It promises one thing: a request takes effect within `EXPIRES_S` of being
+sent or never; its connectors declare `SETTLE_S`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import parse_qs, urlsplit
 
 EXPIRES_S = 0.1
@@ -75,6 +75,7 @@ class Service:
     calm: bool = False
     orders: list[dict[str, Any]] = field(default_factory=list)
     effects: list[dict[str, Any]] = field(default_factory=list)
+    cuts: dict[str, str] = field(default_factory=dict)  # sender → the way that is cut: "forth" or "back"
     _seen: Counter[str] = field(default_factory=Counter)
     _chance: random.Random = field(default_factory=random.Random)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -103,16 +104,26 @@ class Service:
 
     async def _route(self, request: Request) -> tuple[int, Any]:
         kind = request.path.strip("/")
-        if kind in ("rows", "mails"):
-            return await (self._effect(kind, request) if request.body is not None else self._look(kind, request))
-        if kind == "orders" and request.body is None:
+        outside = kind in ("rows", "mails") or (kind == "orders" and request.body is None)
+        cut = self.cuts.get(request.headers.get("sender", "")) if outside else None
+        if cut == "forth":
+            await _hang()
+        answer = await self._answer(kind, request) if outside else self._told(kind, request)
+        if cut == "back":
+            await _hang()
+        return answer
+
+    async def _answer(self, kind: str, request: Request) -> tuple[int, Any]:
+        if kind == "orders":
             return await self._list(request)
-        return self._told(kind, request)
+        return await (self._effect(kind, request) if request.body is not None else self._look(kind, request))
 
     def _told(self, kind: str, request: Request) -> tuple[int, Any]:
         """What the judge and the person ask; they are never lied to."""
         if kind == "calm":
             self.calm = True
+        elif kind == "cut":
+            self.cuts = request.body
         elif kind == "orders":
             self.orders += [{"id": f"o{len(self.orders) + n}"} for n in range(request.body["more"])]
         elif kind == "log":
@@ -145,8 +156,7 @@ class Service:
         if manner == "drop_after":
             raise Dropped
         if manner == "hang_after":
-            await asyncio.sleep(_HANG_S_MAX)
-            raise Dropped
+            await _hang()
         return (500, None) if manner == "broken_after" else (200, result)
 
     async def _before(self, manner: str) -> None:
@@ -156,8 +166,7 @@ class Service:
         elif manner == "drop_before":
             raise Dropped
         elif manner == "hang_before":
-            await asyncio.sleep(_HANG_S_MAX)
-            raise Dropped
+            await _hang()
         elif manner in ("busy", "broken_before"):
             raise Refusal({"busy": 429, "broken_before": 500}[manner])
 
@@ -173,7 +182,8 @@ class Service:
 
     def _apply(self, kind: str, request: Request) -> dict[str, Any]:
         result = {"id": f"{kind}-{len(self.effects) + 1}"}
-        effect = {"kind": kind, "key": request.key, "body": request.body, "result": result, "at": time.monotonic()}
+        effect = {"kind": kind, "key": request.key, "run": request.headers["run"], "body": request.body,
+                  "result": result, "at": time.monotonic()}
         self.effects.append(effect)
         with (self.folder / "effects.jsonl").open("a") as log:
             log.write(json.dumps(effect) + "\n")
@@ -186,6 +196,12 @@ class Service:
             return "well"
         chance = random.Random(f"{self.seed}.{what}.{self._seen[what]}")
         return chance.choices(list(manners), list(manners.values()))[0]
+
+
+async def _hang() -> NoReturn:
+    """Say nothing, as long as anybody waits."""
+    await asyncio.sleep(_HANG_S_MAX)
+    raise Dropped
 
 
 async def _request(reader: asyncio.StreamReader) -> Request:
