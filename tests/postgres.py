@@ -229,6 +229,12 @@ class Proxy:
         """Keep nothing back; what was kept goes on."""
         self.hold()
 
+    def sources(self) -> list[int]:
+        """The ports from which the server sees the connections that are open."""
+        with self._changed, contextlib.suppress(OSError):
+            return [each.getsockname()[1] for each in self._open if each.getpeername()[1] == self.upstream]
+        return []
+
     def cut(self) -> None:
         """End every connection that is open; what was kept back on it is lost."""
         with self._changed:

@@ -120,7 +120,7 @@ class Process:
         self.ended = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return True
 
-    def signal(self, number: signal.Signals) -> None:
+    def signal(self, number: int) -> None:
         """Send a signal; it cannot hit another process, since only `over` lets go of the id."""
         if self.ended is None:
             os.kill(self.pid, number)

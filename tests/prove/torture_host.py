@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -315,22 +315,33 @@ async def _say_what_is_true(keep: Keep, http: Http, question: Escalation) -> Non
         await keep.resolve(question.mutation_id, "did_not_happen")
 
 
+Say = Callable[[str], None]
+
+
 def be(world: World, life: Life, nursery: Path, status: int) -> NoReturn:
     """What a forked host does; never returns."""
+    def life_of(say: Say) -> Coroutine[Any, Any, int]:
+        plant(os.environ.get(PLANT))
+        die_at(life.point or "never:1", say)
+        return live(world, life, say)
+
+    be_process(world.folder / "host.log", nursery, status, life_of)
+
+
+def be_process(log: Path, nursery: Path, status: int, life_of: Callable[[Say], Coroutine[Any, Any, int]]) -> NoReturn:
+    """Live one life in a process that was forked for it, and end with the code that comes of it."""
     code = BROKE
     try:
         linux.die_with_parent()
-        log = os.open(world.folder / "host.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        plant(os.environ.get(PLANT))
+        said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(said, 1)
+        os.dup2(said, 2)
 
         def say(line: str) -> None:
             os.write(status, line.encode() + b"\n")
 
-        die_at(life.point or "never:1", say)
         fork_client._spawn = lambda fd: from_nursery(nursery, fd, say)  # type: ignore[assignment,return-value]
-        code = asyncio.run(live(world, life, say))
+        code = asyncio.run(life_of(say))
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:

@@ -1,0 +1,511 @@
+"""The cluster: real hosts on one real PostgreSQL, broken in every way; the log of a real service is the judge.
+
+A seed is one ledger with workflows of three kinds and some hosts, each with a proxy between it and the database. Faults
+come one after the other, last for a while, and overlap. Then everything is healed and calmed, and the hosts go on until
+all is done. Every effect must be there exactly once, and the ledger must say so; where nobody could know what became of
+a call, a person was asked, who looked at the service's log and said what is true.
+
+`python -m tests.prove.cluster --seconds 60 --seed 1` runs in this process, which must have one thread only, because it
+forks; `run` starts such a process. A ledger that broke a promise is told with what the hosts said last; the same seed
+makes the same schedule of faults again, but not the same race.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import heapq
+import itertools
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from keepai import Policy
+from keepai.ledger.opening import open_reader
+from keepai.model.records import Escalation, Mutation
+from keepai.reading.views import Views
+from tests.crashes.invariants import violations
+from tests.postgres import PASSWORD, Postgres, Proxy, server
+from tests.prove import cluster_host, torture_host, torture_service
+from tests.prove.base import Result, rounds
+from tests.prove.cluster_host import FREEZES, ROUTINE, Member, Place
+from tests.prove.torture import Process, fork, nursery, tell
+
+ROOT = Path(__file__).parents[2]
+HOSTS = 3
+FLOWS = (*(f"rows-{n}" for n in range(7)), *(f"mails-{n}" for n in range(4)), ROUTINE)
+FAULTS = (40, 60)  # of one ledger
+LEASE_S = 2.0
+BEHIND_MAX = 30  # effects that are still to come
+TICK_S = 0.02
+QUIET_S_MAX = 40.0
+ENDING_S_MAX = 30.0
+
+#: What is done to a host, or to the server → how often.
+KINDS = {
+    "kill": 5, "kill at a call": 4, "kill at a commit": 3, "freeze": 5, "freeze at a call": 8, "freeze at a commit": 3,
+    "leave": 2, "database: forth": 3, "database: back": 3, "database: both": 3, "database: answer to a commit": 3,
+    "database: reset": 2, "database: terminate": 2, "database: restart": 1, "database: crash": 1, "outside: forth": 2,
+    "outside: back": 2,
+}
+
+
+# The network
+
+
+class Network:
+    """The ways of all hosts to the database, in a process of their own."""
+
+    def __init__(self, upstream: int, count: int) -> None:
+        self._told, theirs = Pipe()
+        self._pid = fork(_serve_proxies, theirs, upstream, count)
+        theirs.close()
+        self.ports: list[int] = self._told.recv()
+
+    def do(self, number: int, what: str, *args: str) -> Any:
+        """Call a method of one host's proxy."""
+        self._told.send((number, what, args))
+        return self._told.recv()
+
+    def close(self) -> None:
+        """End it."""
+        os.kill(self._pid, signal.SIGKILL)
+        os.waitpid(self._pid, 0)
+        self._told.close()
+
+
+def _serve_proxies(told: Connection, upstream: int, count: int) -> None:
+    proxies = [Proxy(upstream) for _ in range(count)]
+    told.send([each.port for each in proxies])
+    while True:
+        number, what, args = told.recv()
+        told.send(getattr(proxies[number], what)(*args))
+
+
+# One ledger
+
+
+@dataclass
+class Slot:
+    """A place for a host: when one has ended, another begins there."""
+
+    number: int
+    process: Process | None = None
+    life: int = 0
+    starts_at: float = 0.0
+    heard: int = 0  # how often its present host has said that it froze
+    then: Callable[[], None] | None = None  # what happens when it has frozen where it was told to
+    frozen: bool = False
+    cut_off: bool = False
+    leaving: bool = False
+
+
+@dataclass
+class Cluster:
+    """One seed: a ledger, its hosts, the service, and what is done to them."""
+
+    seed: int
+    server: Postgres
+    nursery: Path
+    hosts: int
+    until: float  # the moment from which on there are no further faults
+    folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="keep-cluster-")))
+    faults: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)  # what else is told of it
+    found: list[str] = field(default_factory=list)
+    orders: int = 0
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.seed)
+        self.database = f"cluster_{self.seed}"
+        self.server.run(f"drop database if exists {self.database} with (force)", f"create database {self.database}")
+        self.network = Network(self.server.port, self.hosts)
+        listening = torture_service.listen()
+        self.place = Place(
+            self.folder, listening.getsockname()[1], FLOWS, LEASE_S, apart=self.chance.random() < 0.5)
+        self.service = fork(torture_service.serve, listening, self.folder, self.seed)
+        listening.close()
+        self.slots = [Slot(number) for number in range(self.hosts)]
+        self.cuts: dict[str, str] = {}
+        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+
+    def run(self) -> None:
+        """Faults, one after the other; then none any more; then the judge."""
+        try:
+            self._found()
+            for _ in range(self.chance.randint(*FAULTS)):
+                self._pass(self.chance.uniform(0.1, 1.0))
+                if time.monotonic() > self.until or self.found:
+                    break
+                self._fault(self.chance.choices(list(KINDS), list(KINDS.values()))[0])
+            if not self.found:
+                self._quiet()
+        finally:
+            self._end()
+
+    def address(self, port: int) -> str:
+        """The ledger, as seen through a port."""
+        return f"postgresql://postgres:{quote(PASSWORD)}@127.0.0.1:{port}/{self.database}"
+
+    def _found(self) -> None:
+        """Have every workflow deployed."""
+        first = Process.start(partial(cluster_host.found, self.place, self.address(self.server.port), self.nursery))
+        if not first.over(ENDING_S_MAX) or first.kill() != 0:
+            self.found.append(f"the workflows could not be deployed: {_last(self.folder / 'host.log')}")
+
+    def _end(self) -> None:
+        for slot in self.slots:
+            if slot.process:
+                slot.process.kill()
+        self.network.close()
+        os.kill(self.service, signal.SIGKILL)
+        os.waitpid(self.service, 0)
+        self.server.run(f"drop database if exists {self.database} with (force)")
+        if not self.found or os.environ.get(torture_host.PLANT):
+            shutil.rmtree(self.folder)
+
+    # -- time ----------------------------------------------------------------------------------------
+
+    def _later(self, leases: float, what: Callable[[], None]) -> None:
+        """Do something after so many leases."""
+        heapq.heappush(self._agenda, (time.monotonic() + leases * LEASE_S, next(self._numbers), what))
+
+    def _pass(self, seconds: float) -> None:
+        """Let time pass, and do what comes meanwhile."""
+        until = time.monotonic() + seconds
+        while True:
+            now = time.monotonic()
+            while self._agenda and self._agenda[0][0] <= now:
+                heapq.heappop(self._agenda)[2]()
+            for slot in self.slots:
+                self._look_after(slot)
+            if now >= until:
+                break
+            time.sleep(TICK_S)
+        self._more_orders()
+
+    def _look_after(self, slot: Slot) -> None:
+        """Start a host where none is; see whether one froze, or has ended."""
+        if slot.process is None:
+            if time.monotonic() >= slot.starts_at:
+                self._start(slot)
+            return
+        slot.process.wait_for("\0", 0)
+        if slot.process.said.count("frozen") > slot.heard:
+            slot.heard += 1
+            (slot.then or partial(self._thaw, slot, slot.process))()
+            slot.then = None
+        elif slot.process.over():
+            self._has_ended(slot)
+
+    def _start(self, slot: Slot) -> None:
+        slot.life += 1
+        slot.heard, slot.then, slot.frozen, slot.leaving = 0, None, False, False
+        member = Member(slot.number, slot.life, self.address(self.network.ports[slot.number]))
+        slot.process = Process.start(partial(cluster_host.be, self.place, member, self.nursery))
+
+    def _has_ended(self, slot: Slot) -> None:
+        """It ended by itself."""
+        assert slot.process
+        code, said = slot.process.kill(), slot.process.said
+        slot.process, slot.starts_at = None, time.monotonic() + 0.2 * LEASE_S
+        if code == torture_host.REFUSED:
+            self.counts["starts refused" if "ready" not in said else "hosts that stopped"] += 1
+        elif code != 0 or not slot.leaving:
+            log = _last(self.folder / f"host-{slot.number}.log")
+            self.found.append(f"host {slot.number} ended by itself with {code}: {said.splitlines()[-1:]} {log}")
+
+    def _more_orders(self) -> None:
+        """Always some work, never much."""
+        effects = tell(self.place.outside, "/log", None)
+        self.found += doubled(effects)
+        if len(self.wanted()) - len(effects) < BEHIND_MAX:
+            self.orders = tell(self.place.outside, "/orders", {"more": 2})
+
+    def wanted(self) -> list[tuple[str, str, str]]:
+        """Every effect that shall be there: workflow, order, kind."""
+        return [(flow, f"o{n}", kind) for flow in FLOWS for n in range(self.orders)
+                for kind in cluster_host.wanted(flow)]
+
+    # -- faults --------------------------------------------------------------------------------------
+
+    def _fault(self, kind: str) -> None:
+        what, _, how = kind.partition(": ")
+        if what == "database" and how in ("restart", "crash"):
+            self.server.stop(signal.SIGINT if how == "restart" else signal.SIGQUIT)
+            self.server.start()
+            self.faults[kind] += 1
+            return
+        slot = self.chance.choice(self.slots)
+        leases = self.chance.uniform(0.2, 3.0)
+        hears = slot.process is not None and "ready" in slot.process.said and not slot.frozen
+        if slot.process is None or slot.leaving or not (hears or kind == "kill" or what == "database"):
+            self._pass(0.1)  # nothing can be done to it
+        elif what in ("database", "outside"):
+            self._cut_off(slot, what, how, leases)
+        else:
+            self._strike(slot, kind, leases)
+
+    def _strike(self, slot: Slot, kind: str, leases: float) -> None:
+        """Do something to a process."""
+        assert slot.process
+        what, _, where = kind.partition(" at a ")
+        act = partial(self._kill, slot, kind) if what == "kill" else partial(self._frozen, slot, kind, leases)
+        if where:
+            slot.then = act  # counted when it comes to it
+            moment = FREEZES.index("commit" if where == "commit" else self.chance.choice(["before", "before", "after"]))
+            slot.process.signal(signal.SIGRTMIN + moment)
+        elif what == "leave":
+            slot.leaving = True
+            slot.process.signal(signal.SIGTERM)
+            self.faults[kind] += 1
+        else:
+            slot.process.signal(signal.SIGSTOP)
+            act()
+
+    def _kill(self, slot: Slot, kind: str) -> None:
+        assert slot.process
+        code = slot.process.kill()
+        assert code == -signal.SIGKILL, code
+        slot.process, slot.starts_at = None, time.monotonic() + self.chance.uniform(0, 1.5) * LEASE_S
+        self.faults[kind] += 1
+
+    def _frozen(self, slot: Slot, kind: str, leases: float) -> None:
+        slot.frozen = True
+        self.faults[kind] += 1
+        self._later(leases, partial(self._thaw, slot, slot.process))
+
+    def _thaw(self, slot: Slot, process: Process | None) -> None:
+        if process and process is slot.process:
+            slot.frozen = False
+            process.signal(signal.SIGCONT)
+
+    def _cut_off(self, slot: Slot, what: str, how: str, leases: float) -> None:
+        """Break a way of a host, for a while or once."""
+        if what == "outside":
+            self.cuts[str(slot.number)] = how
+            tell(self.place.outside, "/cut", self.cuts)
+            self._later(leases, partial(self._join_outside, slot))
+        elif how == "reset":
+            self.network.do(slot.number, "cut")
+        elif how == "terminate":
+            self.server.run("select pg_terminate_backend(pid) from pg_stat_activity where client_port in "
+                            f"({','.join(map(str, self.network.do(slot.number, 'sources') or [0]))})")
+        else:
+            ways = {"both": ("forth", "back"), "answer to a commit": ("commit",)}.get(how, (how,))
+            self.network.do(slot.number, "hold", *ways)
+            self._later(leases, partial(self._join_database, slot, lost=self.chance.random() < 0.5))
+        self.faults[f"{what}: {how}"] += 1
+
+    def _join_outside(self, slot: Slot) -> None:
+        self.cuts.pop(str(slot.number), None)
+        tell(self.place.outside, "/cut", self.cuts)
+
+    def _join_database(self, slot: Slot, *, lost: bool) -> None:
+        """The way works again; what was kept back on it is lost, or arrives now."""
+        if lost:
+            self.network.do(slot.number, "cut")
+        self.network.do(slot.number, "let_go")
+
+    # -- judging -------------------------------------------------------------------------------------
+
+    def _quiet(self) -> None:
+        """Heal everything, let the hosts do what is to be done, and look."""
+        tell(self.place.outside, "/calm")
+        for slot in self.slots:
+            self._join_outside(slot)
+            self._join_database(slot, lost=False)
+            self._thaw(slot, slot.process)
+        until = time.monotonic() + QUIET_S_MAX
+        with closing(self.server.connect(dbname=self.database)) as connection:
+            while (left := self._left(connection)) and not self.found:
+                if time.monotonic() > until:
+                    self.found.append(f"not done {QUIET_S_MAX:g} s after the last fault: {'; '.join(left)}")
+                    self._ask_where_they_stand()
+                self._wait(0.3)
+        for slot in self.slots:
+            slot.leaving, slot.starts_at = True, float("inf")
+            if slot.process:
+                slot.process.signal(signal.SIGTERM)
+        until = time.monotonic() + ENDING_S_MAX
+        while any(slot.process for slot in self.slots) and time.monotonic() < until:
+            self._wait(0.1)
+        self.found += [f"host {slot.number} does not end" for slot in self.slots if slot.process]
+        self._judge()
+
+    def _ask_where_they_stand(self) -> None:
+        """Each host writes into its log where each of its threads and tasks is."""
+        for slot in self.slots:
+            if slot.process and "ready" in slot.process.said:
+                slot.process.signal(signal.SIGUSR1)
+                slot.process.signal(signal.SIGUSR2)
+
+    def _wait(self, seconds: float) -> None:
+        """Let time pass without more orders."""
+        for slot in self.slots:
+            self._look_after(slot)
+        while self._agenda and self._agenda[0][0] <= time.monotonic():
+            heapq.heappop(self._agenda)[2]()
+        time.sleep(seconds)
+
+    def _left(self, connection: Any) -> list[str]:
+        """What is still to be done, by the ledger."""
+        said = []
+        consumers = sum(not flow.startswith(ROUTINE) for flow in FLOWS)
+        for what, count, where in (
+            ("events that were told", consumers * self.orders, "event where topic = 'told'"),
+            ("items that are done", self.orders, "item where status = 'done'"),
+        ):
+            [(done,)] = connection.execute(f"select count(*) from keep.{where}").fetchall()
+            if done < count:
+                said.append(f"{what}: {done} of {count}")
+        if said:
+            open_ = "select w.name, r.handler, r.phase, r.status, r.reason, r.error from keep.run r join keep.workflow w " \
+                    "on w.id = r.workflow_id where r.status in ('active', 'paused', 'failed') order by 1"
+            said.append(f"open: {connection.execute(open_).fetchall()}")
+        return said
+
+    def _judge(self) -> None:
+        address = self.address(self.server.port)
+        self.found += violations(address)
+        with closing(open_reader(address)) as read:
+            views = Views(read, Policy())
+            now = time.time_ns() // 1_000_000
+            mutations = [each for flow in views.workflows(now) for each in views.mutations(flow.id)]
+            questions = list(views.needs_you(now))
+        self.found += judge(tell(self.place.outside, "/log", None), mutations, questions, self.wanted())
+        self.counts["calls in doubt"] += sum(each.doubted_at is not None for each in mutations)
+        self.counts["questions"] += sum(each.resolution is not None for each in mutations)
+        with closing(self.server.connect(dbname=self.database)) as connection:
+            [(hosts,)] = connection.execute("select count(*) from keep.host").fetchall()
+        self.counts["identities"] += hosts
+        self.counts["effects"] += len(self.wanted())
+
+
+def _last(log: Path) -> str:
+    return log.read_text()[-800:].strip() if log.exists() else "it said nothing"
+
+
+# The judge
+
+Wanted = Sequence[tuple[str, str, str]]
+
+
+def judge(
+    effects: Sequence[dict[str, Any]], mutations: Sequence[Mutation], questions: Sequence[Escalation], wanted: Wanted,
+) -> list[str]:
+    """What the service took down against what was wanted and what the ledger says; empty if all is well."""
+    done = {_what(each) for each in effects}
+    found = doubled(effects)
+    lost = [" ".join(each) for each in wanted if each not in done]
+    found += [f"{len(lost)} of {len(wanted)} effects are lost, first: {lost[0]}"] if lost else []
+    found += [f"{' '.join(each)} was not wanted" for each in sorted(done - set(wanted))]
+    found += [f"a question stays open though all was answered: {each.id} ({each.kind})" for each in questions]
+    sent = {(each["run"], each["key"]) for each in effects}
+    found += [f"{each.id} is {each.status}, and its effect is there" for each in mutations
+              if each.status in ("failed", "skipped") and (each.run_id, each.idempotency_key) in sent]
+    applied = Counter((each.idempotency_key, each.result["id"]) for each in mutations if each.status == "applied")
+    real = Counter((each["key"], each["result"]["id"]) for each in effects)
+    found += [f"the ledger says that {entry} happened, the service does not" for entry in applied - real]
+    return found + [f"the service says that {entry} happened, the ledger does not" for entry in real - applied]
+
+
+def doubled(effects: Sequence[dict[str, Any]]) -> list[str]:
+    """What happened more than once; this must be empty at any time."""
+    times = Counter(_what(each) for each in effects)
+    return [f"{' '.join(what)} happened {count} times" for what, count in times.items() if count > 1]
+
+
+def _what(effect: dict[str, Any]) -> tuple[str, str, str]:
+    return effect["body"]["flow"], effect["body"]["order"], effect["kind"]
+
+
+# The suite
+
+
+LEDGER_S_MAX = 600.0  # for one ledger, beyond the time that it was given
+
+
+def run(
+    seconds: float, first_seed: int, only: str | None, *, enough: int = 3, plant: str = "", hosts: int = HOSTS,
+) -> Result:
+    """Break clusters in a process of its own; `plant` builds a fault into the hosts."""
+    command = [sys.executable, "-m", "tests.prove.cluster", "--seconds", str(seconds), "--seed", str(first_seed),
+               "--enough", str(enough), "--hosts", str(hosts)]
+    command += ["--only", only] if only is not None else []
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), torture_host.PLANT: plant}
+    limit = LEDGER_S_MAX + (0 if only else seconds)
+    try:
+        done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True,
+                              timeout=limit)
+    except subprocess.TimeoutExpired:
+        result = Result("cluster", "faults")
+        result.broke(only or first_seed, f"it did not end within {limit:g} s")
+        return result
+    told = json.loads(done.stdout.splitlines()[-1])
+    result = Result("cluster", "faults", told["tried"], seconds=told["seconds"], note=told["note"])
+    for seed, what in told["violations"]:
+        result.broke(seed, what)
+    return result
+
+
+def break_clusters(seconds: float, first_seed: int, only: str | None, enough: int, hosts: int) -> dict[str, Any]:
+    """Ledger after ledger, until the time is up or enough of them broke a promise."""
+    began, faults, counts = time.monotonic(), Counter[str](), Counter[str]()
+    found: list[tuple[str, str]] = []
+    with server() as postgres, nursery() as (nurse, _):
+        for seed in rounds(seconds, first_seed, only):
+            one = Cluster(seed, postgres, nurse, hosts, float("inf") if only else began + seconds)
+            one.run()
+            faults, counts = faults + one.faults, counts + one.counts + Counter(ledgers=1)
+            found += [(str(seed), what) for what in dict.fromkeys(one.found)]
+            _say(one, faults, time.monotonic() - began)
+            if len({seed for seed, _ in found}) >= enough:
+                break
+    note = ", ".join(f"{count} {what}" for what, count in counts.items())
+    note += " – " + ", ".join(f"{kind} {count}" for kind, count in faults.most_common())
+    return {"tried": faults.total(), "violations": found, "seconds": time.monotonic() - began, "note": note}
+
+
+def _say(one: Cluster, faults: Counter[str], seconds: float) -> None:
+    print(
+        f"seed {one.seed}: {one.faults.total()} faults, {one.counts['effects']} effects, "
+        f"{one.counts['calls in doubt']} calls in doubt; {faults.total()} faults in {seconds:.0f} s",
+        file=sys.stderr, flush=True,
+    )
+    for what in dict.fromkeys(one.found):
+        print(f"  {what} (kept: {one.folder})", file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    """Break clusters here, and say on the last line what came of it."""
+    parser = argparse.ArgumentParser(prog="python -m tests.prove.cluster", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only")
+    parser.add_argument("--enough", type=int, default=3)
+    parser.add_argument("--hosts", type=int, default=HOSTS)
+    given = parser.parse_args()
+    with contextlib.suppress(KeyboardInterrupt):
+        print(json.dumps(break_clusters(given.seconds, given.seed, given.only, given.enough, given.hosts)))
+
+
+if __name__ == "__main__":
+    main()
