@@ -226,8 +226,8 @@ class Cluster:
         assert slot.process
         code, said = slot.process.kill(), slot.process.said
         slot.process, slot.starts_at = None, time.monotonic() + 0.2 * LEASE_S
-        if code == torture_host.REFUSED:
-            self.counts["starts refused" if "ready" not in said else "hosts that stopped"] += 1
+        if code == torture_host.REFUSED and "ready" not in said:
+            self.counts["starts refused"] += 1
         elif code != 0 or not slot.leaving:
             log = _last(self.folder / f"host-{slot.number}.log")
             self.found.append(f"host {slot.number} ended by itself with {code}: {said.splitlines()[-1:]} {log}")
@@ -284,8 +284,16 @@ class Cluster:
         assert slot.process
         code = slot.process.kill()
         assert code == -signal.SIGKILL, code
+        if self.place.apart:
+            dead = f"{slot.process.pid} {time.time_ns() // 1_000_000}\n"
+            self._later(self.chance.uniform(0, 3), partial(self._is_known_dead, dead))
         slot.process, slot.starts_at = None, time.monotonic() + self.chance.uniform(0, 1.5) * LEASE_S
         self.faults[kind] += 1
+
+    def _is_known_dead(self, process: str) -> None:
+        """A person hears of it."""
+        with self.place.dead.open("a") as file:
+            file.write(process)
 
     def _frozen(self, slot: Slot, kind: str, leases: float) -> None:
         slot.frozen = True

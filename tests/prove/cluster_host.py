@@ -22,9 +22,8 @@ from typing import Any, NoReturn
 from keepai import Connector, Policy
 from keepai.app import Keep
 from keepai.ledger.postgres import lease
-from keepai.ledger.postgres import store as postgres_store
 from keepai.model import crash_points
-from keepai.model.errors import KeepError, LedgerError, LedgerStopped
+from keepai.model.errors import KeepError, LedgerError, LedgerStopped, Refused
 from tests.prove import torture_host
 from tests.prove.simulate.bugs import BUGS
 from tests.prove.torture_host import BROKE, PLANT, REFUSED, BlindMails, Http, Orders, Rows, Say
@@ -105,6 +104,11 @@ class Place:
     lease_s: float
     apart: bool  # each host has a machine of its own, so no lock of another proves anything
 
+    @property
+    def dead(self) -> Path:
+        """The list of processes that a person knows to be dead."""
+        return self.folder / "dead"
+
 
 @dataclass(frozen=True)
 class Member:
@@ -168,7 +172,7 @@ async def live(place: Place, member: Member, say: Say) -> int:
             say(f"refused {error}")
             return REFUSED
         say("ready")
-        ends = [asyncio.ensure_future(each) for each in (keep.serve(), attend(keep, Http(place.outside)), over.wait())]
+        ends = [asyncio.ensure_future(each) for each in (keep.serve(), attend(keep, Http(place.outside), place.dead), over.wait())]
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -187,8 +191,8 @@ def tell_of_tasks() -> None:
         each.print_stack()
 
 
-async def attend(keep: Keep, http: Http) -> None:
-    """A person who answers every question, and says what is true."""
+async def attend(keep: Keep, http: Http, dead: Path) -> None:
+    """A person who answers every question, says what is true, and says of each process that was killed that it is."""
     while True:
         await asyncio.sleep(ATTEND_S)
         if why := keep.parts.ledger.stopped():
@@ -196,6 +200,17 @@ async def attend(keep: Keep, http: Http) -> None:
         with contextlib.suppress(KeepError):  # the ledger, or the service, cannot be reached now
             for question in await keep.needs_you():
                 await torture_host.answer(keep, http, question)
+            for host in await keep.parts.ledger.all("heartbeat_all"):
+                if any((pid, True) == (host["pid"], host["started_at"] <= at) for pid, at in killed(dead)):
+                    with contextlib.suppress(Refused):  # it was heard a moment ago
+                        await keep.parts.ledger.write(lease.bury, host, "person")
+
+
+def killed(dead: Path) -> list[tuple[int, int]]:
+    """The processes of which a person knows that they are dead, and when they were killed."""
+    if not dead.exists():
+        return []
+    return [(int(pid), int(at)) for pid, at in (line.split() for line in dead.read_text().splitlines())]
 
 
 class Freezes:
@@ -232,10 +247,8 @@ class Freezes:
 
 def shorten(lease_s: float) -> None:
     """Have all leases last so long only, that minutes have many takeovers."""
-    lease.SILENT_MS_MAX = int(lease_s * 1000)
-    lease.BEAT_S = lease_s / 5
-    postgres_store.SILENT_MS_MAX, postgres_store.BEAT_S = lease.SILENT_MS_MAX, lease.BEAT_S
-    postgres_store._UNHEARD_MS_MAX = int(lease_s * 800)
+    lease.LEASE_MS, lease.MARGIN_MS = int(lease_s * 1000), int(lease_s * 200)
+    lease.BEAT_S, lease.SHARE_S = lease_s / 5, lease_s / 3
 
 
 def move_to_machine(folder: Path, number: int) -> None:
