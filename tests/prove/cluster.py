@@ -129,6 +129,7 @@ class Cluster:
     faults: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)  # what else is told of it
     found: list[str] = field(default_factory=list)
+    twice: list[str] = field(default_factory=list)  # what has happened more than once by now
     orders: int = 0
 
     def __post_init__(self) -> None:
@@ -143,6 +144,7 @@ class Cluster:
         listening.close()
         self.slots = [Slot(number) for number in range(self.hosts)]
         self.cuts: dict[str, str] = {}
+        self.over = False  # whether no host begins any more
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
 
@@ -152,11 +154,10 @@ class Cluster:
             self._found()
             for _ in range(self.chance.randint(*FAULTS)):
                 self._pass(self.chance.uniform(0.1, 1.0))
-                if time.monotonic() > self.until or self.found:
+                if time.monotonic() > self.until or self.twice:
                     break
                 self._fault(self.chance.choices(list(KINDS), list(KINDS.values()))[0])
-            if not self.found:
-                self._quiet()
+            self._quiet()
         finally:
             self._end()
 
@@ -167,8 +168,8 @@ class Cluster:
     def _found(self) -> None:
         """Have every workflow deployed."""
         first = Process.start(partial(cluster_host.found, self.place, self.address(self.server.port), self.nursery))
-        if not first.over(ENDING_S_MAX) or first.kill() != 0:
-            self.found.append(f"the workflows could not be deployed: {_last(self.folder / 'host.log')}")
+        assert first.over(ENDING_S_MAX), "the workflows are not deployed in time"
+        assert first.kill() == 0, (self.folder / "host.log").read_text()
 
     def _end(self) -> None:
         for slot in self.slots:
@@ -204,7 +205,7 @@ class Cluster:
     def _look_after(self, slot: Slot) -> None:
         """Start a host where none is; see whether one froze, or has ended."""
         if slot.process is None:
-            if time.monotonic() >= slot.starts_at:
+            if time.monotonic() >= slot.starts_at and not slot.leaving:
                 self._start(slot)
             return
         slot.process.wait_for("\0", 0)
@@ -226,16 +227,17 @@ class Cluster:
         assert slot.process
         code, said = slot.process.kill(), slot.process.said
         slot.process, slot.starts_at = None, time.monotonic() + 0.2 * LEASE_S
+        leaving, slot.leaving = slot.leaving, slot.leaving and self.over
         if code == torture_host.REFUSED and "ready" not in said:
             self.counts["starts refused"] += 1
-        elif code != 0 or not slot.leaving:
-            log = _last(self.folder / f"host-{slot.number}.log")
-            self.found.append(f"host {slot.number} ended by itself with {code}: {said.splitlines()[-1:]} {log}")
+        elif code != 0 or not leaving:
+            last = said.splitlines()[-1] if said else "it said nothing"
+            self.found.append(f"host {slot.number} ended by itself with exit code {code}: {last}")
 
     def _more_orders(self) -> None:
         """Always some work, never much."""
         effects = tell(self.place.outside, "/log", None)
-        self.found += doubled(effects)
+        self.twice = doubled(effects)
         if len(self.wanted()) - len(effects) < BEHIND_MAX:
             self.orders = tell(self.place.outside, "/orders", {"more": 2})
 
@@ -343,23 +345,32 @@ class Cluster:
             self._thaw(slot, slot.process)
         until = time.monotonic() + QUIET_S_MAX
         with closing(self.server.connect(dbname=self.database)) as connection:
-            while (left := self._left(connection)) and not self.found:
+            while left := self._left(connection):
                 if time.monotonic() > until:
                     self.found.append(f"not done {QUIET_S_MAX:g} s after the last fault: {'; '.join(left)}")
                     self._ask_where_they_stand()
+                    break
                 self._wait(0.3)
         for slot in self.slots:
-            slot.leaving, slot.starts_at = True, float("inf")
+            slot.leaving = True
             if slot.process:
                 slot.process.signal(signal.SIGTERM)
-        until = time.monotonic() + ENDING_S_MAX
+        self.over, until = True, time.monotonic() + ENDING_S_MAX
         while any(slot.process for slot in self.slots) and time.monotonic() < until:
             self._wait(0.1)
-        self.found += [f"host {slot.number} does not end" for slot in self.slots if slot.process]
+        if stuck := [slot.number for slot in self.slots if slot.process]:
+            self.found.append(f"hosts {stuck} did not end within {ENDING_S_MAX:g} s")
+            self._ask_where_they_stand()
+            self._wait(1.0)
         self._judge()
 
     def _ask_where_they_stand(self) -> None:
-        """Each host writes into its log where each of its threads and tasks is."""
+        """Each host writes into its log where each of its threads and tasks is, and the server what it does."""
+        activity = self.server.run(
+            "select application_name, client_port, state, wait_event_type, wait_event, query_start, query "
+            "from pg_stat_activity where client_port is not null")
+        (self.folder / "activity").write_text("\n".join(map(str, activity)) + "\n" + str(
+            [self.network.do(slot.number, "sources") for slot in self.slots]))
         for slot in self.slots:
             if slot.process and "ready" in slot.process.said:
                 slot.process.signal(signal.SIGUSR1)
@@ -405,10 +416,6 @@ class Cluster:
             [(hosts,)] = connection.execute("select count(*) from keep.host").fetchall()
         self.counts["identities"] += hosts
         self.counts["effects"] += len(self.wanted())
-
-
-def _last(log: Path) -> str:
-    return log.read_text()[-800:].strip() if log.exists() else "it said nothing"
 
 
 # The judge

@@ -13,6 +13,7 @@ import faulthandler
 import os
 import random
 import signal
+import traceback
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -180,6 +181,7 @@ async def live(place: Place, member: Member, say: Say) -> int:
                 each.cancel()
         for each in await asyncio.gather(*ends[:2], return_exceptions=True):
             if isinstance(each, Exception):
+                traceback.print_exception(each)
                 say(f"broke {type(each).__name__} {each}")
                 return REFUSED if isinstance(each, LedgerError) else BROKE
     return 0 if over.is_set() else BROKE
