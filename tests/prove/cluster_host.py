@@ -173,7 +173,8 @@ async def live(place: Place, member: Member, say: Say) -> int:
             say(f"refused {error}")
             return REFUSED
         say("ready")
-        ends = [asyncio.ensure_future(each) for each in (keep.serve(), attend(keep, Http(place.outside), place.dead), over.wait())]
+        attends = attend(keep, Http(place.outside), place.dead)
+        ends = [asyncio.ensure_future(each) for each in (keep.serve(), attends, over.wait())]
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -203,7 +204,7 @@ async def attend(keep: Keep, http: Http, dead: Path) -> None:
             for question in await keep.needs_you():
                 await torture_host.answer(keep, http, question)
             for host in await keep.parts.ledger.all("heartbeat_all"):
-                if any((pid, True) == (host["pid"], host["started_at"] <= at) for pid, at in killed(dead)):
+                if any(host["pid"] == pid and host["started_at"] <= at for pid, at in killed(dead)):
                     with contextlib.suppress(Refused):  # it was heard a moment ago
                         await keep.parts.ledger.write(lease.bury, host, "person")
 

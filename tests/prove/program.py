@@ -27,6 +27,7 @@ SUITES: dict[str, tuple[str, float, bool]] = {
     "images": ("tests.prove.images", 2, False),
     "iofaults": ("tests.prove.iofaults", 1, False),
     "torture": ("tests.prove.torture", 3, True),
+    "cluster": ("tests.prove.cluster", 3, True),
     "inputs": ("tests.prove.inputs.suite", 2, False),
     "load": ("tests.prove.load", 1, True),
     "soak": ("tests.prove.soak", 2, True),
