@@ -147,6 +147,7 @@ def be(place: Place, member: Member, nursery: Path, status: int) -> NoReturn:
     def life_of(say: Say) -> Coroutine[Any, Any, int]:
         faulthandler.register(signal.SIGUSR1, all_threads=True)  # where it stands, for people
         shorten(place.lease_s)
+        os.environ["XDG_STATE_HOME"] = str(place.folder / (f"state-{member.number}" if place.apart else "state"))
         if place.apart:
             move_to_machine(place.folder, member.number)
         plant(os.environ.get(PLANT))
