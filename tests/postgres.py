@@ -89,7 +89,7 @@ class Postgres:
             self.process.wait(30)
         except subprocess.TimeoutExpired:  # somebody does not read what an ending connection still says
             self.process.send_signal(signal.SIGQUIT)
-            self.process.wait(30)
+            self.process.wait(60)
 
     def url(self, port: int | None = None, user: str = "postgres", database: str = "postgres") -> str:
         """The address, without the password."""

@@ -436,6 +436,17 @@ class Cluster:
             said.append(f"open: {open_}")
         return said
 
+    def _keep_stories(self, views: Views, mutations: Sequence[Mutation]) -> None:
+        """For people: what the account says of every mutation that is wrong, and of its run."""
+        said = " ".join(self.found)
+        told = [str(row) for row in self._asked("select * from keep.host order by epoch")]
+        for each in mutations:
+            if each.id in said or each.idempotency_key in said:
+                told += ["", str(each), *(str(dict(move)) for subject in (each.id, each.run_id)
+                                          for move in views.history(each.workflow_id, subject))]
+        if self.found:
+            (self.folder / "stories").write_text("\n".join(told))
+
     def _judge(self) -> None:
         address = self.address(self.server.port)
         self.found += violations(address)
@@ -444,7 +455,8 @@ class Cluster:
             now = time.time_ns() // 1_000_000
             mutations = [each for flow in views.workflows(now) for each in views.mutations(flow.id)]
             questions = list(views.needs_you(now))
-        self.found += judge(tell(self.place.outside, "/log", None), mutations, questions, self.wanted())
+            self.found += judge(tell(self.place.outside, "/log", None), mutations, questions, self.wanted())
+            self._keep_stories(views, mutations)
         self.counts["calls in doubt"] += sum(each.doubted_at is not None for each in mutations)
         self.counts["questions"] += sum(each.resolution is not None for each in mutations)
         [(hosts,)] = self._asked("select count(*) from keep.host")
