@@ -22,7 +22,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -70,15 +70,19 @@ class Postgres:
 
     port: int
     folder: Path
-    command: list[str]
+    programs: Path
+    settings: Mapping[str, object]
     user: dict[str, Any]  # who runs it, if not this user
     process: subprocess.Popen[bytes] = field(init=False)
 
     def start(self) -> None:
         """Start it, and wait until it can be asked."""
+        asked = {"listen_addresses": "127.0.0.1", "port": self.port, "unix_socket_directories": "", **self.settings}
+        command = ["setpriv", "--pdeathsig", "QUIT", str(self.programs / "postgres"), "-D", str(self.folder / "data")]
+        command += [word for name, value in asked.items() for word in ("-c", f"{name}={value}")]
         with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, cwd=self.folder, **self.user)
-        _until_ready(self)
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder, **self.user)
+        _until(self, lambda: _can_be_asked(self))
 
     def stop(self, how: signal.Signals = signal.SIGQUIT) -> None:
         """End it as in a crash (SIGQUIT), or after every connection was ended in order (SIGINT)."""
@@ -90,6 +94,25 @@ class Postgres:
         except subprocess.TimeoutExpired:  # somebody does not read what an ending connection still says
             self.process.send_signal(signal.SIGQUIT)
             self.process.wait(60)
+
+    def standby(self) -> Postgres:
+        """A second server, which from now on has everything that this one acknowledges; its files are beside these."""
+        found = Postgres(_free_port(), self.folder / "standby", self.programs, self.settings, self.user)
+        found.folder.mkdir()
+        if self.user:
+            os.chown(found.folder, NOBODY, NOBODY)
+        where = f"host=127.0.0.1 port={self.port} user=postgres password='{PASSWORD}'"
+        copied = [str(self.programs / "pg_basebackup"), "-D", str(found.folder / "data"), "-d", where,
+                  "--write-recovery-conf", "--checkpoint=fast", "--no-sync"]
+        subprocess.run(copied, check=True, capture_output=True, cwd=found.folder, timeout=60, **self.user)
+        found.start()
+        self.run("alter system set synchronous_standby_names = '*'", "select pg_reload_conf()")
+        _until(found, lambda: self.run("select 1 from pg_stat_replication where sync_state = 'sync'"))
+        return found
+
+    def promote(self) -> None:
+        """A standby takes over."""
+        assert self.run("select pg_promote(true, 60)") == [(True,)]
 
     def url(self, port: int | None = None, user: str = "postgres", database: str = "postgres") -> str:
         """The address, without the password."""
@@ -136,19 +159,19 @@ def server(place: Path | None = None, settings: Mapping[str, object] = _SMALL) -
     made = [str(programs / "initdb"), "-D", str(folder / "data"), "-U", "postgres", "-E", "utf8", "--no-sync",
             "--auth=scram-sha-256", f"--pwfile={password}"]
     subprocess.run(made, check=True, capture_output=True, cwd=folder, timeout=60, **who)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    asked = {"listen_addresses": "127.0.0.1", "port": port, "unix_socket_directories": "", **settings}
-    words = [word for name, value in asked.items() for word in ("-c", f"{name}={value}")]
-    command = ["setpriv", "--pdeathsig", "QUIT", str(programs / "postgres"), "-D", str(folder / "data"), *words]
-    found = Postgres(port, folder, command, who)
+    found = Postgres(_free_port(), folder, programs, settings, who)
     try:
         found.start()
         yield found
     finally:
         found.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 def _copied(programs: Path, to: Path) -> Path:
@@ -169,16 +192,21 @@ def shared() -> Postgres:
     return ends.enter_context(server())
 
 
-def _until_ready(found: Postgres) -> None:
+def _can_be_asked(found: Postgres) -> bool:
+    try:
+        found.connect().close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+def _until(found: Postgres, is_so: Callable[[], object]) -> None:
+    """Wait for something that a server which was started must come to."""
     until = time.monotonic() + READY_S_MAX
-    while True:
-        try:
-            found.connect().close()
-            return
-        except psycopg.OperationalError:
-            assert time.monotonic() < until, (found.folder / "log").read_text()
-            assert found.process.poll() is None, (found.folder / "log").read_text()
-            time.sleep(0.05)
+    while not is_so():
+        assert time.monotonic() < until, (found.folder / "log").read_text()
+        assert found.process.poll() is None, (found.folder / "log").read_text()
+        time.sleep(0.05)
 
 
 class Proxy:
@@ -234,6 +262,11 @@ class Proxy:
         with self._changed, contextlib.suppress(OSError):
             return [each.getsockname()[1] for each in self._open if each.getpeername()[1] == self.upstream]
         return []
+
+    def lead_to(self, port: int) -> None:
+        """From now on the server is another one."""
+        self.upstream = port
+        self.cut()
 
     def cut(self) -> None:
         """End every connection that is open; what was kept back on it is lost."""

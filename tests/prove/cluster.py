@@ -59,12 +59,13 @@ MEASURED = 0.5  # of the kills: before them everything is healed, to see how lon
 ENDING_S_MAX = 30.0
 
 #: What is done to a host, or to the server → how often.
-KINDS = {
+KINDS: dict[str, float] = {
     "kill": 5, "kill at a call": 4, "kill at a commit": 3, "freeze": 5, "freeze at a call": 8, "freeze at a commit": 3,
     "leave": 2, "database: forth": 3, "database: back": 3, "database: both": 3, "database: answer to a commit": 3,
     "database: reset": 2, "database: terminate": 2, "database: restart": 1, "database: crash": 1, "outside: forth": 2,
-    "outside: back": 2,
+    "outside: back": 2, "database: failover": 0.7,
 }
+SERVER = ("database: restart", "database: crash", "database: failover")
 
 
 # The network
@@ -79,7 +80,7 @@ class Network:
         theirs.close()
         self.ports: list[int] = self._told.recv()
 
-    def do(self, number: int, what: str, *args: str) -> Any:
+    def do(self, number: int, what: str, *args: object) -> Any:
         """Call a method of one host's proxy."""
         self._told.send((number, what, args))
         return self._told.recv()
@@ -125,7 +126,7 @@ class Cluster:
     nursery: Path
     hosts: int
     lease_s: float
-    kinds: dict[str, int]  # of faults → how often
+    kinds: dict[str, float]  # of faults → how often
     until: float  # the moment from which on there are no further faults
     folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="keep-cluster-")))
     faults: Counter[str] = field(default_factory=Counter)
@@ -160,7 +161,10 @@ class Cluster:
                 if time.monotonic() > self.until or self.twice:
                     break
                 self._fault(self.chance.choices(list(self.kinds), list(self.kinds.values()))[0])
-            self._quiet()
+            if self.twice:
+                self.found += self.twice
+            else:
+                self._quiet()
         finally:
             self._end()
 
@@ -253,9 +257,8 @@ class Cluster:
 
     def _fault(self, kind: str) -> None:
         what, _, how = kind.partition(": ")
-        if what == "database" and how in ("restart", "crash"):
-            self.server.stop(signal.SIGINT if how == "restart" else signal.SIGQUIT)
-            self.server.start()
+        if kind in SERVER:
+            self._break_server(how)
             self.faults[kind] += 1
             return
         slot = self.chance.choice(self.slots)
@@ -267,6 +270,19 @@ class Cluster:
             self._cut_off(slot, what, how, leases)
         else:
             self._strike(slot, kind, leases)
+
+    def _break_server(self, how: str) -> None:
+        if how != "failover":
+            self.server.stop(signal.SIGINT if how == "restart" else signal.SIGQUIT)
+            self.server.start()
+            return
+        before, self.server = self.server, self.server.standby()
+        self._pass(self.chance.uniform(0.2, 1.0))  # every commit is on both
+        before.stop()
+        self.server.promote()
+        for slot in self.slots:
+            self.network.do(slot.number, "lead_to", self.server.port)
+        shutil.rmtree(before.folder / "data")
 
     def _strike(self, slot: Slot, kind: str, leases: float) -> None:
         """Do something to a process."""
@@ -537,17 +553,20 @@ def break_clusters(given: argparse.Namespace) -> dict[str, Any]:
     began, faults, counts, takeovers = time.monotonic(), Counter[str](), Counter[str](), list[float]()
     kinds = {kind: KINDS[kind] for kind in given.kinds}
     found: list[tuple[str, str]] = []
-    with server() as postgres, nursery() as (nurse, _):
+    with server() as first, nursery() as (nurse, _):
+        postgres = first
         for seed in rounds(given.seconds, given.seed, given.only):
             until = float("inf") if given.only else began + given.seconds
             one = Cluster(seed, postgres, nurse, given.hosts, given.lease, kinds, until)
             one.run()
+            postgres = one.server
             faults, counts = faults + one.faults, counts + one.counts + Counter(ledgers=1)
             takeovers += one.takeovers
             found += [(str(seed), what) for what in dict.fromkeys(one.found)]
             _say(one, faults, time.monotonic() - began)
             if len({seed for seed, _ in found}) >= given.enough:
                 break
+        postgres.stop()
     note = ", ".join(f"{count} {what}" for what, count in counts.items())
     if takeovers:
         note += f", {len(takeovers)} takeovers after {min(takeovers):.1f} to {max(takeovers):.1f} s with a lease of "
