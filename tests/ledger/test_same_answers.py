@@ -468,6 +468,7 @@ def shown(made: Answers, query: str, values: dict[str, Any]) -> Any:
 #: Which host is known to be dead is told in another way in each.
 UNASKED = {
     "check_pages", "check_references", "look_begin", "look_end", "mutation_unclosed", "host_over", "workflow_here",
+    "never_two_hosts_at_once",
 }
 
 

@@ -203,7 +203,8 @@ class Host:
             clock = self._parts.clock.now_ms()
             stopped = self._parts.ledger.stopped() is not None
             if not stopped:
-                await self._look(clock)
+                with suppress(LedgerStopped):  # this host has lost its place, or its ledger: the next round knows it
+                    await self._look(clock)
                 self._teller.stir()
             try:
                 async with asyncio.timeout(LONGEST_SLEEP_S if stopped else self._agenda.sleep_s(clock)):
@@ -270,9 +271,13 @@ class Host:
         if self._parts.calls:
             await asyncio.wait(self._parts.calls, timeout=max(_CUT_S, self._end_by - loop.time()))
         if not self._lanes and not self._has_no_ledger():
-            for workflow_id in late:
-                await self._hand_over(workflow_id)
-            await self._parts.ledger.write(workflows.end_host)
+            try:
+                for workflow_id in late:
+                    await self._hand_over(workflow_id)
+                await self._parts.ledger.write(workflows.end_host)
+            except LedgerStopped:
+                if not self._has_lost_its_place():
+                    raise  # otherwise others go on, as after a kill
         return bool(late or self._parts.calls)
 
     async def _hand_over(self, workflow_id: str) -> None:

@@ -199,5 +199,5 @@ class PostgresLedger:
             self._place.close_reads()
             await asyncio.to_thread(self._place.close)
         if not keep_lock:
-            for each in (*self._before, self._place):
+            for each in {*self._before, self._place}:
                 each.lock.release(told=told and each is self._place)

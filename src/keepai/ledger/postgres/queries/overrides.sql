@@ -48,3 +48,8 @@ select h.epoch from host h where h.epoch = :epoch and not exists (select 1 from 
 -- name: workflow_here
 -- Whether a host runs a workflow. In SQLite there is only one host.
 select workflow_id from owner where workflow_id = :workflow_id and epoch = :epoch;
+
+-- name: never_two_hosts_at_once
+-- In a file, an earlier host that worked on after a later one was one that had lost it. Here hosts hand workflows to and
+-- fro; whoever has lost its place is refused by the first statement of every transaction.
+select r.id, r.host from run r where false;
