@@ -36,10 +36,12 @@ from typing import Any
 from urllib.parse import quote
 
 from keepai import Policy
+from keepai.ledger.base import OpenReader
+from keepai.ledger.checks import check
+from keepai.ledger.invariants import check_invariants
 from keepai.ledger.opening import open_reader
 from keepai.model.records import Escalation, Mutation
 from keepai.reading.views import Views
-from tests.crashes.invariants import violations
 from tests.postgres import PASSWORD, Postgres, Proxy, binaries, server
 from tests.prove import cluster_host, torture_host, torture_service
 from tests.prove.base import Result, rounds
@@ -61,7 +63,7 @@ ENDING_S_MAX = 30.0
 #: What is done to a host, or to the server → how often.
 KINDS: dict[str, float] = {
     "kill": 5, "kill at a call": 4, "kill at a commit": 3, "freeze": 5, "freeze at a call": 8, "freeze at a commit": 3,
-    "leave": 2, "database: forth": 3, "database: back": 3, "database: both": 3, "database: answer to a commit": 3,
+    "leave": 1, "drain": 1, "database: forth": 3, "database: back": 3, "database: both": 3, "database: answer to a commit": 3,
     "database: reset": 2, "database: terminate": 2, "database: restart": 1, "database: crash": 1, "outside: forth": 2,
     "outside: back": 2, "database: failover": 0.7,
 }
@@ -293,10 +295,13 @@ class Cluster:
             slot.then = act  # counted when it comes to it
             moment = FREEZES.index("commit" if where == "commit" else self.chance.choice(["before", "before", "after"]))
             slot.process.signal(signal.SIGRTMIN + moment)
-        elif what == "leave":
+        elif what in ("leave", "drain"):
             slot.leaving = True
-            slot.process.signal(signal.SIGTERM)
             self.faults[kind] += 1
+            if what == "leave":
+                slot.process.signal(signal.SIGTERM)
+            else:
+                self._have_said("drain", slot.process.pid, _now_ms())
         else:
             slot.process.signal(signal.SIGSTOP)
             act()
@@ -310,8 +315,7 @@ class Cluster:
         killed_at, code = time.monotonic(), process.kill()
         assert code == -signal.SIGKILL, code
         if self.place.apart:
-            dead = f"{process.pid} {time.time_ns() // 1_000_000}\n"
-            self._later(self.chance.uniform(0, 3), partial(self._is_known_dead, dead))
+            self._later(self.chance.uniform(0, 3), partial(self._have_said, "dead", process.pid, _now_ms()))
         slot.process, slot.starts_at = None, killed_at + self.chance.uniform(0, 1.5) * self.lease_s
         self.faults[kind] += 1
         if measured:
@@ -344,10 +348,10 @@ class Cluster:
         with closing(self.server.connect(dbname=self.database)) as connection:
             return list(connection.execute(statement).fetchall())
 
-    def _is_known_dead(self, process: str) -> None:
-        """A person hears of it."""
-        with self.place.dead.open("a") as file:
-            file.write(process)
+    def _have_said(self, act: str, process: int, at: int) -> None:
+        """Have a person say something of a host."""
+        with (self.folder / "said").open("a") as file:
+            file.write(f"{act} {process} {at}\n")
 
     def _frozen(self, slot: Slot, kind: str, leases: float) -> None:
         slot.frozen = True
@@ -465,12 +469,12 @@ class Cluster:
 
     def _judge(self) -> None:
         address = self.address(self.server.port)
-        self.found += violations(address)
         with closing(open_reader(address)) as read:
             views = Views(read, Policy())
-            now = time.time_ns() // 1_000_000
+            now = _now_ms()
             mutations = [each for flow in views.workflows(now) for each in views.mutations(flow.id)]
             questions = list(views.needs_you(now))
+            self.found += unsound(read)
             self.found += judge(tell(self.place.outside, "/log", None), mutations, questions, self.wanted())
             self._keep_stories(views, mutations)
         self.counts["calls in doubt"] += sum(each.doubted_at is not None for each in mutations)
@@ -480,7 +484,21 @@ class Cluster:
         self.counts["effects"] += len(self.wanted())
 
 
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 # The judge
+
+
+def unsound(read: OpenReader) -> list[str]:
+    """What `keep db check` finds, each rule that is broken by itself."""
+    found = [each.said for each in check(read) if not each.sound and each.name != "invariants"]
+    broken: dict[str, list[str]] = {}
+    for each in check_invariants(read):
+        broken.setdefault(each.rule, []).append(each.found)
+    return found + [f"{len(all_)} times {rule}, first: {all_[0]}" for rule, all_ in broken.items()]
+
 
 UNKNOWN = ("in_flight", "needs_reconcile", "indeterminate")
 Wanted = Sequence[tuple[str, str, str]]

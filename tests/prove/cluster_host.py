@@ -105,11 +105,6 @@ class Place:
     lease_s: float
     apart: bool  # each host has a machine of its own, so no lock of another proves anything
 
-    @property
-    def dead(self) -> Path:
-        """The list of processes that a person knows to be dead."""
-        return self.folder / "dead"
-
 
 @dataclass(frozen=True)
 class Member:
@@ -174,8 +169,9 @@ async def live(place: Place, member: Member, say: Say) -> int:
             say(f"refused {error}")
             return REFUSED
         say("ready")
-        attends = attend(keep, Http(place.outside), place.dead)
-        ends = [asyncio.ensure_future(each) for each in (keep.serve(), attends, over.wait())]
+        attends = attend(keep, Http(place.outside), place.folder)
+        drained = keep.host.drains.wait()
+        ends = [asyncio.ensure_future(each) for each in (keep.serve(), attends, over.wait(), drained)]
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -186,7 +182,7 @@ async def live(place: Place, member: Member, say: Say) -> int:
                 traceback.print_exception(each)
                 say(f"broke {type(each).__name__} {each}")
                 return REFUSED if isinstance(each, LedgerError) else BROKE
-    return 0 if over.is_set() else BROKE
+    return 0
 
 
 def tell_of_tasks() -> None:
@@ -195,8 +191,8 @@ def tell_of_tasks() -> None:
         each.print_stack()
 
 
-async def attend(keep: Keep, http: Http, dead: Path) -> None:
-    """A person who answers every question, says what is true, and says of each process that was killed that it is."""
+async def attend(keep: Keep, http: Http, folder: Path) -> None:
+    """A person who answers every question truthfully, and says of hosts that they are dead or shall end."""
     while True:
         await asyncio.sleep(ATTEND_S)
         if why := keep.parts.ledger.stopped():
@@ -204,17 +200,18 @@ async def attend(keep: Keep, http: Http, dead: Path) -> None:
         with contextlib.suppress(KeepError):  # the ledger, or the service, cannot be reached now
             for question in await keep.needs_you():
                 await torture_host.answer(keep, http, question)
-            for host in await keep.parts.ledger.all("heartbeat_all"):
-                if any(host["pid"] == pid and host["started_at"] <= at for pid, at in killed(dead)):
-                    with contextlib.suppress(Refused):  # it was heard a moment ago
-                        await keep.parts.ledger.write(lease.bury, host, "person")
+            for act, process, at in what_to_say(folder):
+                for host in await keep.parts.ledger.all("heartbeat_all"):
+                    if host["pid"] == process and host["started_at"] <= at:
+                        with contextlib.suppress(Refused):  # it was heard a moment ago, or has ended
+                            await {"dead": keep.host_dead, "drain": keep.host_drain}[act](host["id"])
 
 
-def killed(dead: Path) -> list[tuple[int, int]]:
-    """The processes of which a person knows that they are dead, and when they were killed."""
-    if not dead.exists():
-        return []
-    return [(int(pid), int(at)) for pid, at in (line.split() for line in dead.read_text().splitlines())]
+def what_to_say(folder: Path) -> list[tuple[str, int, int]]:
+    """What a person shall say of hosts: the act, the process, and the moment, for another may have its number later."""
+    said = folder / "said"
+    lines = said.read_text().splitlines() if said.exists() else []
+    return [(act, int(process), int(at)) for act, process, at in (line.split() for line in lines)]
 
 
 class Freezes:
