@@ -63,9 +63,10 @@ ENDING_S_MAX = 30.0
 #: What is done to a host, or to the server → how often.
 KINDS: dict[str, float] = {
     "kill": 5, "kill at a call": 4, "kill at a commit": 3, "freeze": 5, "freeze at a call": 8, "freeze at a commit": 3,
-    "leave": 1, "drain": 1, "database: forth": 3, "database: back": 3, "database: both": 3, "database: answer to a commit": 3,
-    "database: reset": 2, "database: terminate": 2, "database: restart": 1, "database: crash": 1, "outside: forth": 2,
-    "outside: back": 2, "database: failover": 0.7,
+    "leave": 1, "drain": 1,
+    "database: forth": 3, "database: back": 3, "database: both": 3, "database: answer to a commit": 3,
+    "database: reset": 2, "database: terminate": 2, "database: restart": 1, "database: crash": 1,
+    "database: failover": 0.7, "outside: forth": 2, "outside: back": 2,
 }
 SERVER = ("database: restart", "database: crash", "database: failover")
 
