@@ -364,3 +364,17 @@ async def test_what_postgres_cannot_keep_is_refused_and_the_host_goes_on(ledger:
         await ledger.write(rows.deploy, "a name with \0 in it")
     await ledger.write(rows.deploy)
     assert ledger.stopped() is None
+
+
+async def test_what_was_wanted_from_a_lost_place_is_not_done_from_the_next(
+    ledger: PostgresLedger, store: PostgresStore,
+) -> None:
+    ended(store)
+    await fails(ledger)
+    rejoining = asyncio.ensure_future(ledger.rejoin(()))
+    await asyncio.sleep(0)
+    late = asyncio.ensure_future(ledger.write(rows.deploy, "late"))  # it comes while the next place is taken
+    with pytest.raises(LedgerStopped):
+        await late
+    await rejoining
+    assert await ledger.all("workflow_all") == []

@@ -79,7 +79,8 @@ class PostgresLedger:
 
     async def write(self, verb: Callable[..., T], *args: Any, barrier: bool = False, **kwargs: Any) -> T:
         """Run `verb(tx, …)` in one transaction. Each is on disk when it has returned, with a barrier or without."""
-        return await self._in_order(lambda: self._place.transact(verb, args, kwargs))
+        place = self._place  # of whoever asks: what it wanted there is not done from another place
+        return await self._in_order(lambda: place.transact(verb, args, kwargs))
 
     async def barrier(self) -> None:
         """Wait until everything committed so far is on disk."""
@@ -149,7 +150,8 @@ class PostgresLedger:
 
     async def share(self, spare: Collection[str]) -> Share:
         """Take this host's part of the workflows, and give away of the `spare` ones what is more than that."""
-        return await self._in_order(lambda: self._place.share(list(spare)))
+        place = self._place
+        return await self._in_order(lambda: place.share(list(spare)))
 
     async def stirred(self) -> None:
         """Wait until another host has done something, or it is time to `share` again."""
