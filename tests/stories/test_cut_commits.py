@@ -53,10 +53,19 @@ async def lives(story: Story, cutter: StatementCutter, manner: str) -> list[str]
         with pytest.raises(LedgerStopped):
             await running
         with suppress(KeepError):
-            await story.keep.host.close()
+            await story.keep.host.close(0)
     finally:
         crash_points.listen(None)
     return reached
+
+
+async def is_dead(story: Story) -> None:
+    """The process of the host is gone, and what it still wanted to record."""
+    parts = story.keep.parts
+    for call in parts.calls:
+        call.cancel()
+    await parts.runtime.close()
+    await parts.ledger.close()
 
 
 @pytest.mark.parametrize("manner", ["before", "after", "late", "silent"])
@@ -76,7 +85,7 @@ async def test_whichever_commit_is_lost_the_effect_comes_once(tmp_path: Path, ma
             assert sent == 0 or any(point in INTENTS for point in reached), number
             cutter.release.set()
             assert await asyncio.to_thread(cutter.over.wait, 30)
-            await story.keep.close()
+            await is_dead(story)
             await story.open()
             for _ in range(4):
                 await story.run(minutes=10)
