@@ -86,7 +86,6 @@ class Keep:
         try:
             if ledger.accepted:
                 await self.commands.accept_older(self._actor)
-            self._parts.put_back = {row["workflow_id"]: row for row in await ledger.all("put_back_all")}
             await self._host.join()
         except BaseException:
             await self.close()

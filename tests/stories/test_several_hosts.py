@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from keepai import Keep
+from keepai import Connector, Keep
 from keepai.engine import host
 from keepai.ledger.checks import check
 from keepai.ledger.opening import open_reader
@@ -225,3 +225,38 @@ async def test_what_a_person_does_at_another_host_is_seen_at_once_by_the_one_tha
     [question] = await second.needs_you(wf)
     await second.approve(question.id)
     await until(lambda: rows(story, "a") == ["1"])
+
+
+@pytest.mark.parametrize("at_work", [True, False], ids=["it runs the workflow", "it takes it over"])
+async def test_what_was_lost_is_looked_up_too_by_a_host_that_was_told_of_nothing_that_is_lost(
+    story: Story, store: PostgresStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_work: bool,
+) -> None:
+    def be(machine: str) -> None:
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / machine))
+
+    def connectors() -> list[Connector]:
+        return [*story.world.connectors(), story.feed]
+
+    await story.deploy(appends("a"))
+    await story.keep.close()
+    backup = store.copied(tmp_path)
+    be("one machine")
+    await story.open()
+    story.feed.put("lost")
+    await story.run()
+    await story.keep.close()
+    store.become(backup)
+    be("another machine")
+    async with Keep(story.path, connectors=connectors(), clock=story.clock) as other:
+        if at_work:
+            story.feed.items = []
+            await other.run_until_idle()
+            story.feed.put("lost")
+        be("one machine")
+        async with Keep(story.path, connectors=connectors(), clock=story.clock, accept_older=True):
+            pass  # a person goes on with it
+        story.clock.advance(minutes=10)
+        await other.run_until_idle()
+        assert rows(story, "a") == ["lost"]
+        assert await other.needs_you() == []
+    await story.open()

@@ -15,7 +15,7 @@ from ..ledger.transitions.runs import Follows
 from ..model.errors import Conflict, LedgerStopped, LedgerUnusable, Refused
 from ..model.records import Mutation, Run
 from ..model.states import Status
-from . import approval, reconcile, repair, retention, runner
+from . import approval, reconcile, repair, restored_ledger, retention, runner
 from .due_times import LONGEST_SLEEP_S, Agenda
 from .host_parts import Parts
 from .next_step import (
@@ -80,6 +80,7 @@ class Host:
     async def join(self) -> None:
         """Take over what is there to be run, and what other hosts left in the midst of it."""
         if self._parts.ledger.sharing is None:
+            await restored_ledger.note_put_back(self._parts)
             await recover(self._parts)
         else:
             await self._share(self._parts.ledger.sharing)
@@ -100,6 +101,8 @@ class Host:
         self._claimed |= share.claimed
         self._seen_elsewhere |= share.touched
         with suppress(Conflict):
+            if self._claimed or self._seen_elsewhere:
+                await restored_ledger.note_put_back(self._parts)
             if self._claimed:
                 await recover(self._parts, self._claimed)
             if self._seen_elsewhere:

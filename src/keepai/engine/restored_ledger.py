@@ -23,6 +23,11 @@ from .outside import Answer
 _LEAST_MS = 3_600_000
 
 
+async def note_put_back(parts: Parts) -> None:
+    """See which workflows were put back: where several hosts share a ledger, a person may have said so at another one."""
+    parts.put_back = {row["workflow_id"]: row for row in await parts.ledger.all("put_back_all")}
+
+
 async def look_up(parts: Parts, run: Run, spec: OperationSpec, mutation: Mutation) -> Answer | None:
     """What is known of a thing that may have been sent before; None: it was not, and may be sent."""
     if not await parts.ledger.look(_may_repeat, parts, run, mutation):
