@@ -24,7 +24,7 @@ _LEAST_MS = 3_600_000
 
 
 async def note_put_back(parts: Parts) -> None:
-    """See which workflows were put back: where several hosts share a ledger, a person may have said so at another one."""
+    """See which workflows were put back: where hosts share a ledger, a person may have accepted it at another one."""
     parts.put_back = {row["workflow_id"]: row for row in await parts.ledger.all("put_back_all")}
 
 
