@@ -378,3 +378,14 @@ async def test_what_was_wanted_from_a_lost_place_is_not_done_from_the_next(
         await late
     await rejoining
     assert await ledger.all("workflow_all") == []
+
+
+async def test_hosts_of_two_ledgers_may_have_the_same_id(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keepai.model.clock.os.urandom", bytes)
+    other = PostgresStore()
+    other.make()
+    one, two = PostgresLedger(store.url, ManualClock()), PostgresLedger(other.url, ManualClock())
+    assert one.host == two.host
+    await two.close()
+    one.check()
+    await one.close()

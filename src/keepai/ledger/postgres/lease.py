@@ -38,8 +38,9 @@ class MachineLock:
 
     def __init__(self, host: str) -> None:
         self.boot = boot()
-        self.path = Path(tempfile.gettempdir()).resolve() / f"keep-{host}.lock"
-        self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        # Hosts of several ledgers may have the same id, and those that were killed leave their files.
+        self.fd, path = tempfile.mkstemp(".lock", f"keep-{host}-", Path(tempfile.gettempdir()).resolve())
+        self.path = Path(path)
         fcntl.flock(self.fd, fcntl.LOCK_EX)
 
     def release(self, *, told: bool) -> None:

@@ -52,8 +52,19 @@ class Place:
             if not accept_older:  # before anything is made there
                 mark.check(None if number(self._connection) is None else statements)
             migrate(self._connection, self._name)
-            with self._connection.transaction():
-                self._begin(statements, accept_older)
+            newest = statements.one("id_newest")
+            if newest and newest["id"]:
+                ids.go_on_from(newest["id"])
+            self.host = ids.new("hst")
+            self.lock = MachineLock(self.host)
+            try:
+                with self._connection.transaction():
+                    head = self._begin(statements, accept_older)
+                if not self.opening.accepted:  # that a person accepted it is on record first: that commit is told
+                    self._acknowledge(head)
+            except BaseException:
+                self.lock.release(told=False)  # perhaps the server has it: that it is free says that this host is dead
+                raise
         except psycopg.Error as error:
             self._connection.close()
             raise unusable(error, url) from None
@@ -61,35 +72,26 @@ class Place:
             self._connection.close()
             raise
         self._tx = PostgresTransaction(self._connection, ids, self.host, self.epoch)
-        reached = statements.one("ledger_reached")
-        assert reached is not None
-        self._ledger = reached["ledger"]
-        if not self.opening.accepted:  # that a person accepted it is on record first: the commit of that is told
-            self._acknowledge(account.head(statements))
         self._own: set[str] = set()  # the workflows that it runs, as the writing thread knows
         self._woken, self._wake = os.pipe()
         self._attending = threading.Thread(target=self._attend, name="keep-heartbeat", daemon=True)
         self._attending.start()
 
-    def _begin(self, statements: PostgresStatements, accept_older: bool) -> None:
+    def _begin(self, statements: PostgresStatements, accept_older: bool) -> account.Head:
+        """Take the place; gives the newest entry of the account."""
         statements.one("ledger_hold")
         now = self._clock.now_ms()
         self.opening = self._mark.begin(statements, now, accept_older=accept_older)
-        newest = statements.one("id_newest")
-        if newest and newest["id"]:
-            self._ids.go_on_from(newest["id"])
-        self.host = self._ids.new("hst")
-        self.lock = MachineLock(self.host)
-        try:
-            row = statements.one("host_insert", id=self.host, machine=machine(), pid=os.getpid(), now=now)
-            assert row is not None
-            self.epoch = int(row["epoch"])
-            self._heard = self._steady.steady_ms()
-            statements.one("heartbeat_begin", epoch=self.epoch, boot=self.lock.boot, lock=str(self.lock.path),
-                           works=int(self._works))
-        except BaseException:
-            self.lock.release(told=True)
-            raise
+        row = statements.one("host_insert", id=self.host, machine=machine(), pid=os.getpid(), now=now)
+        assert row is not None
+        self.epoch = int(row["epoch"])
+        self._heard = self._steady.steady_ms()
+        statements.one("heartbeat_begin", epoch=self.epoch, boot=self.lock.boot, lock=str(self.lock.path),
+                       works=int(self._works))
+        reached = statements.one("ledger_reached")
+        assert reached is not None
+        self._ledger = reached["ledger"]
+        return account.head(statements)
 
     def _acknowledge(self, head: account.Head) -> None:
         """What the server has now must still be there on every new connection, and for every later host."""
