@@ -127,6 +127,7 @@ def test_commands_reach_the_host_of_a_database_and_webhooks_come_in(
         host.send_signal(signal.SIGTERM)
         told = "".join(host.communicate(timeout=30))
     assert (host.returncode, postgres.PASSWORD in told) == (0, False)
+    assert "hands over its work and ends: a person said so" in told
     assert database.type("hosts").stdout.startswith("None is running")
     assert not control.is_running(database.address)
     with database.store.server.connect(dbname=database.store.database) as judge:
@@ -247,13 +248,13 @@ async def test_a_host_of_a_database_listens_in_a_folder_of_the_users_own(
     database: DatabasePlace, own_folder: Path,
 ) -> None:
     async with Keep(database.address) as keep:
-        there = control.socket_path(database.address)
-        dead = there.with_name(there.name.replace(f"-{os.getpid()}.", "-1."))
+        there = control.socket_path(database.address, keep.parts.ledger.host)
+        dead = there.with_name(there.name.replace("-hst_", "-hst_0"))
         async with control.ControlSocket(keep, database.address):
             assert there.parent == own_folder
             assert [stat.S_IMODE(each.stat().st_mode) for each in (own_folder, there)] == [0o700, 0o600]
-            assert re.fullmatch(r"[0-9a-f]{16}-\d+\.sock", there.name), "nothing of the address is in its name"
-            there.rename(dead)  # as if another process had made it
+            assert re.fullmatch(r"[0-9a-f]{16}-hst_\w+\.sock", there.name), "nothing of the address is in its name"
+            there.rename(dead)  # as if it were of another host
             async with control.ControlSocket(keep, database.address):
                 assert dead.exists(), "a host that lives keeps its place"
             exposed = database.address.replace("postgres@", "ann:x@", 1)

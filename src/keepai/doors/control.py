@@ -61,10 +61,11 @@ def _plain(result: Any) -> Any:
     return result.to_json() if hasattr(result, "to_json") else result
 
 
-def socket_path(ledger: str | Path) -> Path:
-    """Where a host listens in this process: beside its file, or in a folder of the user's own if that is too long."""
+def socket_path(ledger: str | Path, host: str = "") -> Path:
+    """Where a host listens: beside its file, or in a folder of the user's own if that is too long; for a database, in
+    such a folder, by the host's id: processes of two containers may have the same number, and share the folder."""
     if is_address(ledger):
-        name = f"{_known_by(ledger)}-{os.getpid()}.sock"
+        name = f"{_known_by(ledger)}-{host}.sock"
         folders = _own_folders()
         return next((f / name for f in folders if len(os.fsencode(f / name)) <= PATH_BYTES_MAX), folders[-1] / name)
     file = Path(ledger).resolve()
@@ -99,7 +100,8 @@ class ControlSocket:
     """Listens while it is entered. Its owner holds the ledger's lock, so an old socket is a dead host's."""
 
     def __init__(self, keep: Keep, ledger: str | Path) -> None:
-        self._keep, self._ledger, self._path = keep, ledger, socket_path(ledger)
+        self._keep, self._ledger = keep, ledger
+        self._path = socket_path(ledger, keep.parts.ledger.host)
         self._serving: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> ControlSocket:

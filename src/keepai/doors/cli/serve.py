@@ -111,6 +111,8 @@ async def _work(
         await asyncio.wait({work, ending}, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
     if why:
         log.note("host", why)
+    if keep.host.drains.is_set():
+        log.note("host", "hands over its work and ends: a person said so")
     ending.cancel()
     was_cut = await keep.host.close(FINISH_S)
     try:
