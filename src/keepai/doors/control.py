@@ -191,7 +191,7 @@ def _bind(path: Path) -> socket.socket:
     if (path.exists() or path.is_symlink()) and not stat.S_ISSOCK(path.lstat().st_mode):
         raise OSError("something else lies there; move it away")
     listener = socket.socket(socket.AF_UNIX)
-    before, new = os.umask(0o177), path.with_name(path.name + "~")
+    before, new = os.umask(0o177), path.with_name(path.name[:-1] + "~")  # no longer than its name
     try:
         new.unlink(missing_ok=True)
         listener.bind(str(new))
@@ -301,7 +301,8 @@ def _connect(path: Path) -> socket.socket:
         raise NoHost from None
     except OSError as error:
         connection.close()
-        told = error.strerror or f"it took no connection within {CONNECT_S:g} s"
+        slow = f"it took no connection within {CONNECT_S:g} s"
+        told = slow if isinstance(error, TimeoutError) else error.strerror or str(error)
         raise LedgerUnusable(f"The host's socket {path} cannot be used: {told}. Nothing was sent.") from None
     except LedgerUnusable:
         connection.close()
