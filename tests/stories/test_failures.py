@@ -212,6 +212,35 @@ async def test_a_person_may_go_on_after_the_retries_are_used_up_and_gets_as_many
         assert len(story.world.effects) == 1
 
 
+@pytest.mark.parametrize("when", ["while it waits", "when its time has come", "when its host has died"])
+@pytest.mark.parametrize("where", ["producer", "prepare", "mutate"])
+async def test_a_new_version_gets_as_many_tries_as_the_one_before(tmp_path: Path, where: str, when: str) -> None:
+    # R303: whoever deploys it may have mended what failed, and whether the next try was just due makes no difference
+    handler, source = HANDLER.get(where, "act"), looking("prepare", call="") if where == "mutate" else looking(where)
+    async with Story(tmp_path, policy=Policy(retries_max=2)) as story:
+        story.feed.put("a")
+        operation = "gmail.send" if where == "mutate" else "gmail.get"
+        story.world.on(operation).fail(Transient("later"), times=None)
+        wf = await story.deploy_and_run(source)
+        await story.run(seconds=30)
+        assert (await story.last(wf, handler)).failures == 2
+        if when == "when its host has died":
+            await story.crash("after:carry_on", seconds=60)
+        await story.keep.pause(wf)
+        if when == "when its time has come":
+            await story.run(seconds=60)
+        await story.deploy("// another\n" + source)
+        await story.keep.resume(wf)
+        for seconds in (0, 30, 60):
+            assert await story.keep.needs_you(wf) == []
+            await story.run(seconds=seconds)
+        [asked] = await story.keep.needs_you(wf)
+        assert asked.kind == "exhausted"
+        tries = [run for run in await story.runs(wf, handler) if run.version == "2.0"]
+        assert [run.failures for run in tries] == [1, 2, 3]
+        assert story.world.count(operation) == 5
+
+
 async def test_success_ends_the_count_of_failures(tmp_path: Path) -> None:
     # R303: so many in a row, not so many ever
     async with Story(tmp_path, policy=Policy(retries_max=1)) as story:

@@ -33,7 +33,7 @@ _RETRY_AFTER_MAX_S = 86_400
 def stop(
     error: KeepError, run: Run, step: Step | None, policy: Policy, now: int, item_id: str | None = None,
 ) -> Stop:
-    """What a run becomes because of `error`. Only success, or a person, ends the count of its failures."""
+    """What a run becomes because of `error`. Only success, a person or a new version ends the count of its failures."""
     status, reason = OUTCOMES[error.consequence]
     text = describe(error, step, item_id)
     if error.consequence is not Consequence.RETRY:

@@ -6,6 +6,8 @@
 | prepared, mutating      | none or failed | at prepared, the same inputs kept | at preparing, inputs let go  |
 | mutating                | in doubt       | not at all                        | not at all                   |
 | mutated, emitting       | any            | at emitting, outcome kept         | at emitting, outcome kept    |
+
+A new version begins the count of failures anew, whatever the run goes on for: what failed may be mended in it.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ def carry(
     """How a new run carries on from `run`, whose newest mutation is given; None while that is in doubt."""
     if mutation is not None and mutation.status in DOUBTFUL:
         return None
+    if active != run.number:
+        failures = 0
     if run.phase in (Phase.EXECUTING, Phase.PREPARING):
         return Carry(leaves, active, run.phase, keep=False, trigger=trigger, failures=failures)
     if run.phase in (Phase.MUTATED, Phase.EMITTING):

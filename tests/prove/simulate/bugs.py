@@ -266,6 +266,10 @@ def _new_version_keeps(run: Any, mutation: Any, active: Any, leaves: Any, trigge
     return replace(how, keep=True) if stale else how
 
 
+def _never_counted(run: Any, mutation: Any, active: Any, leaves: Any, trigger: str, failures: int = 0) -> Any:
+    return _carry(run, mutation, active, leaves, trigger)
+
+
 def _retry_never(error: Any, run: Any, step: Any, policy: Any, now: int, *item: Any) -> Any:
     return replace(_stop(error, run, step, policy, now, *item), retry_at=None)
 
@@ -279,7 +283,7 @@ def _doubt_resets(error: Any, run: Any, step: Any, policy: Any, now: int, *item:
     return replace(why, failures=0) if isinstance(error, OutcomeUnknown) else why
 
 
-async def _no_recovery(parts: Any) -> int:
+async def _no_recovery(*args: Any) -> int:
     return 0
 
 
@@ -398,9 +402,10 @@ BUGS: Mapping[str, Callable[[], list[Patch]]] = {
         _fixed_by_item(read, run, item), seed=run.id.encode()))],
     # Who wakes whom.
     "recovery_guesses": lambda: [(recovery, "_take_over", _guess)],
-    "no_recovery": lambda: [(recovery, "recover", _no_recovery), (app, "recover", _no_recovery)],
+    "no_recovery": lambda: [(host, "recover", _no_recovery)],
     "never_reconciled": lambda: [(next_step, "LookUp", lambda run, mutation: next_step.Wait(run.retry_at))],
     "doubt_resets_the_count": lambda: [(failure, "stop", _doubt_resets)],
+    "each_retry_is_the_first": lambda: [(m, "carry", _never_counted) for m in (next_step, recovery)],
     "never_retried": lambda: [(failure, "stop", _retry_never)],
     "clock_set_back_is_believed": lambda: [
         (scheduler, "nearer", _is([])),

@@ -100,13 +100,16 @@ _BY_ITSELF = ("retry", "recovery")
 
 
 def _bounded(world: World) -> None:
-    """The same thing was sent only so often without a person; a doubt in between begins no new count."""
+    """The same thing was sent only so often without a person; a doubt in between begins no new count. A version that
+    somebody deployed does, also where a retry or a recovery is what the run goes on for."""
     rows = world.memory.connection.execute(
-        "select r.lineage, r.trigger, m.mutation_key, m.status, m.resolution from run r "
+        "select r.lineage, r.trigger, r.major || '.' || r.minor, m.mutation_key, m.status, m.resolution from run r "
         "left join mutation m on m.run_id = r.id order by r.workflow_id, r.seq, m.seq")
     sent: Counter[tuple[str, str]] = Counter()
-    for lineage, trigger, key, status, resolution in rows:
-        if trigger not in _BY_ITSELF:
+    versions: dict[str, str] = {}
+    for lineage, trigger, version, key, status, resolution in rows:
+        before, versions[lineage] = versions.get(lineage), version
+        if trigger not in _BY_ITSELF or version != before:
             for each in [each for each in sent if each[0] == lineage]:
                 del sent[each]
         if status != "failed":

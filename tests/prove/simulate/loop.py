@@ -28,6 +28,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._number = 0
         self._dead: set[str] = set()
         self._frozen: dict[str, float] = {}
+        self._held: set[int] = set()  # of the timers: what waits because its host is frozen
         self.tasks: list[asyncio.Task[Any]] = []  # kept, so that nothing is collected before the end
         self.errors: list[dict[str, Any]] = []
         self.steps = 0
@@ -97,6 +98,13 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Nothing of a host runs for so long."""
         self._frozen[host] = max(self._frozen.get(host, 0.0), self._now + seconds)
 
+    def thaw(self) -> None:
+        """Every frozen host goes on now, with all that was held back of it."""
+        self._frozen.clear()
+        self._timers = [
+            (self._now if number in self._held else when, number, handle) for when, number, handle in self._timers]
+        heapq.heapify(self._timers)
+
     def run(self, until: float, stop: Callable[[], bool] = lambda: False, steps_max: int = 400_000) -> None:
         """Go on until a moment, or until `stop`; raises if it takes more steps than anything sane would."""
         asyncio._set_running_loop(self)
@@ -136,6 +144,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         thaws = self._frozen.get(host, 0.0) if host else 0.0
         if thaws > self._now:
             self._push(thaws, handle)
+            self._held.add(self._number)
             return None
         return handle
 

@@ -158,6 +158,7 @@ class World:
     visitors: int = 0  # second hosts that are about to come in
     quiet: bool = False
     powerless: bool = False
+    deploying: int = 0  # versions that somebody is about to bring in
     text: int = 0  # of the letters
     asked: list[asyncio.Future[Any]] = field(default_factory=list)  # what the living host was asked for
     problems: list[str] = field(default_factory=list)
@@ -336,11 +337,16 @@ class World:
         if self.weather.shape == "letters":
             throws = self.random.choice([9, 9, 9, 0, 1, 2, 3])
             self.text = self.random.randrange(len(TEXTS)) if self.random.random() < 0.5 else self.text
-            self.spawn(self.person().deploy(script(LETTERS + 10 * throws + self.text, "letters")))
+            self.spawn(self._bring_in(script(LETTERS + 10 * throws + self.text, "letters")))
             return
         variant = self.random.choice([1, 2, 3, 101])
         shapes = list(SHAPES) if self.weather.shape == "both" else [self.weather.shape]
-        self.spawn(self.person().deploy(script(variant, self.random.choice(shapes))))
+        self.spawn(self._bring_in(script(variant, self.random.choice(shapes))))
+
+    async def _bring_in(self, source: str) -> None:
+        self.deploying += 1
+        await self.person().deploy(source)
+        self.deploying -= 1
 
     def vanish(self) -> None:
         """The source no longer lists some orders, and lists others again."""
@@ -509,9 +515,10 @@ def _play(world: World) -> None:
         world.spawn(world.person().watch(lambda: world.quiet, sky.reprocesses))
     loop.run(sky.hours * HOUR)
     world.quiet = world.outside.quiet = True
-    loop._frozen.clear()
+    loop.thaw()
     if not world.host:
         loop.run(loop.time() + 10)
+    loop.run(loop.time() + HOUR, stop=lambda: not world.deploying)  # no other version comes after the sound one
     world.spawn(world.person().deploy(world.sound(first + 3)))
     if sky.shape == "letters":
         loop.run(loop.time() + 2 * HOUR)

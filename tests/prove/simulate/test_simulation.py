@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from keepai import Keep
 from tests.prove.simulate.bugs import BUGS, planted
 from tests.prove.simulate.judge import judge
+from tests.prove.simulate.loop import HOST, SimLoop
 from tests.prove.simulate.people import HostGone
 from tests.prove.simulate.schedule import LETTERS_AT, SPECIAL_EVERY, World, play
 
@@ -18,16 +20,16 @@ FOUND: dict[str, int] = {
     "seeds_literally": 3, "timeout_is_failure": 3, "odd_error_is_failure": 7, "no_settle": 3, "no_closure": 57,
     "stale_answer_counts": 246, "unknown_is_failure": 3, "retry_is_failure": 3, "crash_is_failure": 20,
     "did_not_happen_too_early": 75, "exhausted_asks_nobody": 65, "approval_asks_nobody": 4,
-    "intent_not_synced": 154, "intent_not_synced_with_prepare": 154, "recorded_after_the_call": 3,
+    "intent_not_synced": 154, "intent_not_synced_with_prepare": 154, "recorded_after_the_call": 14,
     "pinned_after_the_call": 14, "what_came_with_prepare_is_not_checked": 27, "outcome_in_two_transactions": 4,
     "cursor_before_events": 46, "first_cause_only": 11, "events_stay_pending": 2, "ledger_not_consulted": 3,
     "item_attempt_not_pinned": 215, "item_never_done": 16, "attempt_not_in_key": 7, "done_items_are_open": 3,
-    "no_recovery": 5, "never_reconciled": 3, "never_retried": 20, "no_host_lock": 2, "clock_set_back_is_believed": 170,
+    "no_recovery": 14, "never_reconciled": 3, "never_retried": 20, "no_host_lock": 2, "clock_set_back_is_believed": 170,
     "new_version_keeps_what_it_did_not_choose": 10, "act_without_version_check": 145,
     "item_key_is_the_runs": 85, "another_content_is_sent_as_well": 125, "results_are_not_kept": 21,
     "stopped_item_is_done": 5, "left_behind_is_forgotten": 133, "replay_sees_another_time": 85,
     "replay_draws_other_numbers": 85, "recovery_guesses": 133,
-    "doubt_resets_the_count": 196, "skip_during_prepare_fails_the_run": 56, "late_input_is_a_cause": 60,
+    "doubt_resets_the_count": 196, "each_retry_is_the_first": 5, "skip_during_prepare_fails_the_run": 56, "late_input_is_a_cause": 60,
 }
 
 
@@ -51,6 +53,21 @@ def test_the_same_seed_is_the_same_story(folder: Path) -> None:
         one, other = (play(seed, folder, judge) for _ in range(2))
         assert (one.loop.trace, one.loop.steps, one.outside.effects) == (
             other.loop.trace, other.loop.steps, other.outside.effects)
+
+
+def test_a_thawed_host_goes_on_with_everything_that_was_held_back() -> None:
+    # else it is half awake: it does what it is asked next, and later what it was asked before
+    loop, done = SimLoop(1), list[str]()
+    host = contextvars.copy_context()
+    host.run(HOST.set, "host")
+    loop.freeze("host", 90)
+    loop.call_soon(done.append, "asked while it was frozen", context=host)
+    loop.call_later(2, done.append, "its own timer", context=host)
+    loop.run(10)
+    assert done == []
+    loop.thaw()
+    loop.run(10)
+    assert set(done) == {"asked while it was frozen", "its own timer"}
 
 
 def test_a_dead_host_does_nothing_not_even_what_a_person_asked_for(folder: Path) -> None:
@@ -88,4 +105,4 @@ def test_a_planted_fault_is_found_by_a_schedule_that_is_sound_without_it(folder:
 
 def test_every_fault_that_can_be_planted_is_found() -> None:
     assert set(FOUND) == set(BUGS)
-    assert len(FOUND) >= 44
+    assert len(FOUND) >= 45
