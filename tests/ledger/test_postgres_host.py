@@ -24,6 +24,7 @@ from keepai.ledger.transitions.runs import Stop
 from keepai.model.errors import Conflict, LedgerStopped, LedgerUnusable, Refused
 from keepai.model.ledger_address import shown
 from keepai.model.states import MutationStatus, Reason, Status, WorkflowStatus
+from keepai.testing import ManualClock
 from tests.ledger import rows
 from tests.ledger.stores import PostgresStore, Raw
 
