@@ -272,7 +272,9 @@ class Host:
         for question in self._parts.questions:
             question.cancel()
         if self._parts.calls:
-            await asyncio.wait(self._parts.calls, timeout=max(_CUT_S, self._end_by - loop.time()))
+            go_on = self._parts.call_ends.under_way  # otherwise there is only something to tell, and no place to tell it
+            left = max(_CUT_S, self._end_by - loop.time()) if go_on or not self._has_lost_its_place() else _CUT_S
+            await asyncio.wait(self._parts.calls, timeout=left)
         if not self._lanes and not self._has_no_ledger():
             try:
                 for workflow_id in late:

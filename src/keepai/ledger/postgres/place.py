@@ -11,8 +11,10 @@ import os
 import select
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +33,16 @@ from .mark_file import MarkFile
 from .tables import Connection, migrate, number
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class WantedVerb:
+    """A verb that somebody waits for."""
+
+    verb: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Future[Any] = field(default_factory=Future)
 
 
 class Place:
@@ -111,15 +123,36 @@ class Place:
 
     def transact(self, verb: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
         """Run a verb in a transaction of its own; `LedgerStopped` if the place is lost, or by it."""
+        [given] = self._transact([WantedVerb(verb, args, kwargs)])
+        return given  # type: ignore[no-any-return]
+
+    def give(self, wanted: Sequence[WantedVerb]) -> None:
+        """Run verbs in one transaction. If one of them is refused, each is run again in a transaction of its own."""
+        wanted = [each for each in wanted if each.result.set_running_or_notify_cancel()]
+        if len(wanted) > 1:
+            try:
+                results = self._transact(wanted)
+            except Exception:  # whose it was is seen when each is alone; a place that is lost by it refuses them all
+                results = []
+            for each, result in zip(wanted, results, strict=False):
+                each.result.set_result(result)
+            if results:
+                return
+        for each in wanted:
+            try:
+                each.result.set_result(self._transact([each])[0])
+            except BaseException as error:
+                each.result.set_exception(error)
+
+    def _transact(self, wanted: Sequence[WantedVerb]) -> list[Any]:
         self.check()
-        name = verb.__name__
         try:
             before = self._open_transaction()
-            result = verb(self._tx, *args, **kwargs)
+            results = [each.verb(self._tx, *each.args, **each.kwargs) for each in wanted]
             head = account.append(self._tx, self._tx.draft, before)
             self._nudge()
-            _reach(f"before:{name}")
-        except (psycopg.IntegrityError, psycopg.DataError) as error:  # of what the verb wrote, not of the connection
+            _reach("before", wanted)
+        except (psycopg.IntegrityError, psycopg.DataError) as error:  # of what a verb wrote, not of the connection
             self._roll_back()
             raise _translated(error) from None
         except (psycopg.Error, LedgerStopped) as error:
@@ -134,8 +167,8 @@ class Place:
                 self._acknowledge(head)
         except (psycopg.Error, LedgerUnusable) as error:  # it may have been committed all the same
             raise self.lose(error) from None
-        _reach(f"after:{name}")
-        return result
+        _reach("after", wanted)
+        return results
 
     def _open_transaction(self) -> account.Head:
         """Begin a transaction, unless this place is lost: nobody else writes until it ends.
@@ -302,9 +335,10 @@ class Place:
         self._connection.close()
 
 
-def _reach(point: str) -> None:
+def _reach(side: str, wanted: Sequence[WantedVerb]) -> None:
     if crash_points.heard():
-        crash_points.reach(point)
+        for each in wanted:
+            crash_points.reach(f"{side}:{each.verb.__name__}")
 
 
 def _translated(error: psycopg.Error) -> Exception:

@@ -11,6 +11,7 @@ sends nothing more until it has taken another place.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -23,10 +24,14 @@ from ..base import Reader, Row, Share
 from . import lease
 from .connection import PostgresStatements
 from .mark_file import MarkFile
-from .place import Place, loop_clock
+from .place import Place, WantedVerb, loop_clock
 
 T = TypeVar("T")
 P = ParamSpec("P")
+
+
+#: Verbs in one transaction.
+_TOGETHER_MAX = 32
 
 
 class PostgresLedger:
@@ -47,6 +52,7 @@ class PostgresLedger:
         self._mark = MarkFile(url)
         self._place = self._new_place(accept_older)
         self.accepted, self.behind = self._place.opening.accepted, self._place.opening.behind
+        self._wanted: deque[tuple[Place, WantedVerb]] = deque()
         self._writing = ThreadPoolExecutor(1, thread_name_prefix="keep-writer")
         # One thread asks all questions: what a question counts, such as the calls of a run, is not counted by two.
         self._looking = ThreadPoolExecutor(1, thread_name_prefix="keep-look")
@@ -78,9 +84,21 @@ class PostgresLedger:
     # -- writing -----------------------------------------------------------------------------------
 
     async def write(self, verb: Callable[..., T], *args: Any, barrier: bool = False, **kwargs: Any) -> T:
-        """Run `verb(tx, …)` in one transaction. Each is on disk when it has returned, with a barrier or without."""
+        """Run `verb(tx, …)` in one transaction, with others that wait by then. Each is on disk when it has returned,
+        with a barrier or without."""
+        self._watch_loop()
         place = self._place  # of whoever asks: what it wanted there is not done from another place
-        return await self._in_order(lambda: place.transact(verb, args, kwargs))
+        wanted = WantedVerb(verb, args, kwargs)
+        self._wanted.append((place, wanted))
+        self._writing.submit(self._give, place)
+        return await asyncio.wrap_future(wanted.result)
+
+    def _give(self, place: Place) -> None:
+        """Give what is wanted of a place by now, unless that was done together with what was wanted before."""
+        found: list[WantedVerb] = []
+        while self._wanted and self._wanted[0][0] is place and len(found) < _TOGETHER_MAX:
+            found.append(self._wanted.popleft()[1])
+        place.give(found)
 
     async def barrier(self) -> None:
         """Wait until everything committed so far is on disk."""
