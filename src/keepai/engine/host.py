@@ -272,8 +272,9 @@ class Host:
         for question in self._parts.questions:
             question.cancel()
         if self._parts.calls:
-            go_on = self._parts.call_ends.under_way  # otherwise there is only something to tell, and no place to tell it
-            left = max(_CUT_S, self._end_by - loop.time()) if go_on or not self._has_lost_its_place() else _CUT_S
+            left = max(_CUT_S, self._end_by - loop.time())
+            if self._has_lost_its_place() and not self._parts.call_ends.under_way:
+                left = _CUT_S  # nothing goes on, and what is to be told cannot be told
             await asyncio.wait(self._parts.calls, timeout=left)
         if not self._lanes and not self._has_no_ledger():
             try:
