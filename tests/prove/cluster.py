@@ -136,7 +136,7 @@ class Cluster:
     counts: Counter[str] = field(default_factory=Counter)  # what else is told of it
     found: list[str] = field(default_factory=list)
     twice: list[str] = field(default_factory=list)  # what has happened more than once by now
-    takeovers: list[float] = field(default_factory=list)  # how long each took after a kill
+    takeovers: dict[str, list[float]] = field(default_factory=dict)  # how long each took, by what was known of a death
     orders: int = 0
 
     def __post_init__(self) -> None:
@@ -342,7 +342,8 @@ class Cluster:
             if time.monotonic() > killed_at + TAKEOVER_S_MAX:
                 self.found.append(f"nobody took over from process {pid} within {TAKEOVER_S_MAX:g} s")
                 return
-        self.takeovers.append(time.monotonic() - killed_at)
+        known = "with no proof of the death" if self.place.apart else "with the lock as a proof"
+        self.takeovers.setdefault(known, []).append(time.monotonic() - killed_at)
 
     def _asked(self, statement: str) -> list[Any]:
         """What the ledger says."""
@@ -569,7 +570,8 @@ def run(
 
 def break_clusters(given: argparse.Namespace) -> dict[str, Any]:
     """Ledger after ledger, until the time is up or enough of them broke a promise."""
-    began, faults, counts, takeovers = time.monotonic(), Counter[str](), Counter[str](), list[float]()
+    began, faults, counts = time.monotonic(), Counter[str](), Counter[str]()
+    takeovers: dict[str, list[float]] = {}
     kinds = {kind: KINDS[kind] for kind in given.kinds}
     found: list[tuple[str, str]] = []
     with server() as first, nursery() as (nurse, _):
@@ -580,16 +582,17 @@ def break_clusters(given: argparse.Namespace) -> dict[str, Any]:
             one.run()
             postgres = one.server
             faults, counts = faults + one.faults, counts + one.counts + Counter(ledgers=1)
-            takeovers += one.takeovers
+            takeovers = {known: takeovers.get(known, []) + one.takeovers.get(known, [])
+                         for known in {**takeovers, **one.takeovers}}
             found += [(str(seed), what) for what in dict.fromkeys(one.found)]
             _say(one, faults, time.monotonic() - began)
             if len({seed for seed, _ in found}) >= given.enough:
                 break
         postgres.stop()
     note = ", ".join(f"{count} {what}" for what, count in counts.items())
-    if takeovers:
-        note += f", {len(takeovers)} takeovers after {min(takeovers):.1f} to {max(takeovers):.1f} s with a lease of "
-        note += f"{given.lease:g} s"
+    for known, seconds in takeovers.items():
+        note += f", {len(seconds)} takeovers {known} after {min(seconds):.1f} to {max(seconds):.1f} s (lease "
+        note += f"{given.lease:g} s)"
     note += "; " + ", ".join(f"{kind} {count}" for kind, count in faults.most_common())
     return {"tried": faults.total(), "violations": found, "seconds": time.monotonic() - began, "note": note}
 
