@@ -28,7 +28,7 @@ BEAT_S = 3.0
 #: So long before that, by its own clock, it sends nothing more and ends the calls that are under way.
 MARGIN_MS = 3_000
 #: How often a host looks which workflows nobody runs.
-SHARE_S = 5.0
+SHARE_S = 2.0
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
