@@ -69,7 +69,7 @@ async def test_a_subkey_that_is_no_text_is_told_in_javascript(story: Story) -> N
         await ctx.withItem("a", "A", async (ctx) => {
           if (!ctx.item.isDone) await ctx.gmail.send({ to: "a@b.c", body: "b", subkey: 5 });
         });"""))
-    await told(story, wf, "subkey must be a non-empty string without NUL, not 5.")
+    await told(story, wf, "subkey must be a non-empty string, not 5.")
 
 
 async def test_a_wake_time_that_is_no_date_is_shown_as_it_was_written(story: Story) -> None:
