@@ -193,6 +193,7 @@ async def test_a_limit_that_is_lowered_is_warned_of_in_every_run(tmp_path: Path)
             assert "cursor" in warned
 
 
+@pytest.mark.sqlite("it counts the rows that its statements give")
 async def test_no_more_is_read_than_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     iterate = Statements.iterate

@@ -162,6 +162,7 @@ async def test_a_span_that_is_none_is_refused(story: Story, since: Any, until: A
         await story.keep.blast(wf, since=since, until=until)
 
 
+@pytest.mark.sqlite("it reads the plan of a statement")
 async def test_one_version_is_found_through_indexes(tmp_path: Path) -> None:
     async with Story(tmp_path) as story:
         await story.deploy(script())

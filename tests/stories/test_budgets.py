@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +35,7 @@ def on_disk(story: Story) -> int:
     return sum(each.stat().st_size for each in story.path.parent.iterdir() if each.name.startswith(story.path.name))
 
 
+@pytest.mark.sqlite("it looks how large the file is")
 async def test_what_is_published_to_a_hundred_topics_counts_a_hundred_times(story: Story) -> None:
     wf = await story.deploy(publishing(FLOOD), grants=None)
     before = on_disk(story)
@@ -144,8 +144,9 @@ async def lines(story: Story, run_id: str) -> Any:
 
 
 def trace_rows(story: Story, run_id: str) -> list[dict[str, Any]]:
-    rows = story.keep.parts.ledger._reader.execute(  # type: ignore[attr-defined]
-        "select kind, answer from trace where run_id = ? order by position", (number_of(run_id),))
+    with story.store.raw() as tables:
+        rows = list(tables.execute(
+            "select kind, answer from trace where run_id = ? order by position", (number_of(run_id),)))
     return [{"kind": kind, "answer": answer} for kind, answer in rows]
 
 
@@ -198,6 +199,7 @@ async def full(story: Story, wf: str) -> int:
     raise AssertionError("it never stopped")
 
 
+@pytest.mark.sqlite("it looks how large the file is")
 async def test_a_workflow_that_has_used_up_its_room_stops_and_asks(tmp_path: Path) -> None:
     async with Story(tmp_path, policy=SMALL) as story:
         wf = await story.deploy(filling())
@@ -320,9 +322,9 @@ _COUNTS = {
 def in_ledger(story: Story) -> dict[str, int]:
     """What lies in the ledger, weighed anew; the errors of runs, which come and go, are left out."""
     weigh = {"row": kept_bytes.ROW, "event": kept_bytes.EVENT, "line": kept_bytes.LINE}
-    execute: Callable[..., Any] = story.keep.parts.ledger._reader.execute  # type: ignore[attr-defined]
-    return {name: execute(text, {k: v for k, v in weigh.items() if f":{k}" in text}).fetchone()[0]
-            for name, text in _COUNTS.items()}
+    with story.store.raw() as tables:
+        return {name: int(next(iter(tables.execute(text, {k: v for k, v in weigh.items() if f":{k}" in text})))[0])
+                for name, text in _COUNTS.items()}
 
 
 def counted(kept: Kept) -> dict[str, int]:

@@ -116,6 +116,7 @@ def asked(story: Story, query: str) -> list[str]:
     return names
 
 
+@pytest.mark.sqlite("it listens to the reader that its hosts share")
 @pytest.mark.parametrize(("then", "states"), [(COUNT, [0, 1, 2, 3]), (SOMETIMES, [0, 1, 1, 2]), (None, [0, 0, 0, 0])])
 async def test_a_run_is_given_the_state_that_the_one_before_it_has_left(
     story: Story, then: str | None, states: list[int],
@@ -130,6 +131,7 @@ async def test_a_run_is_given_the_state_that_the_one_before_it_has_left(
     assert names.count("act") == 1, "the first run asks; those that begin in another's commit are told"
 
 
+@pytest.mark.sqlite("it listens to the reader that its hosts share")
 async def test_a_run_is_not_given_the_state_of_another_handler(story: Story) -> None:
     for number, message in enumerate("abcdef"):
         story.feed.put(message, topic=("in", "side")[number % 2])

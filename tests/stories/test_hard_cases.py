@@ -129,6 +129,7 @@ class Hard:
         return [r for r in await self.keep.runs(self.wf) if r.handler == "act"][-1]
 
 
+@pytest.mark.sqlite("a file has one host; a database has several")
 async def test_a_call_that_is_cut_off_keeps_the_lock_until_it_has_ended(tmp_path: Path) -> None:
     sending = asyncio.Event()
 
