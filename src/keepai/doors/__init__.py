@@ -14,6 +14,7 @@ In reading order:
 `host_process.py`    a host made from the settings, and how it is told to end
 `dev_host.py`        a host in the foreground with its doors open: `keep dev`
 `demo_folder.py`     the folder that `keep demo` works on
+`demo_postgres.py`   a PostgreSQL of its own, for `keep demo --cluster`
 `demo_host.py`       `keep demo --ui`: a host with its page that is started again each time it is killed
 
 No door imports another. Only `dev_host.py` and `demo_host.py` open several.

@@ -10,7 +10,7 @@ import mailbox
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from email.utils import formatdate
 from pathlib import Path
 
@@ -57,13 +57,21 @@ def example(name: str) -> str:
     raise NotFound(f"The example {name} is missing. Install Keep again.")
 
 
-def furnish(folder: Path) -> None:
-    """Put the mailbox, the empty workbook, the settings and the script into a folder."""
-    deliver(folder / "mail", MAILS)
+def script_for(sheet: str) -> str:
+    """The example with a sheet; it leaves the name open, and people are shown it."""
+    return example(SCRIPT).replace('"..."', f'"{sheet}"')
+
+
+def furnish(
+    folder: Path, mails: Iterable[tuple[str, str]] = MAILS, settings: str = SETTINGS,
+    scripts: Mapping[str, str] | None = None,
+) -> None:
+    """Put the mailbox, the empty workbook, the settings and the scripts, by their files, into a folder."""
+    deliver(folder / "mail", mails)
     (folder / "sheets").mkdir()
-    (folder / "keep.toml").write_text(SETTINGS, "utf-8")
-    # The example leaves the sheet's name open; people are shown it.
-    (folder / SCRIPT).write_text(example(SCRIPT).replace('"..."', '"mail"'), "utf-8")
+    (folder / "keep.toml").write_text(settings, "utf-8")
+    for name, text in (scripts or {SCRIPT: script_for("mail")}).items():
+        (folder / name).write_text(text, "utf-8")
 
 
 def environment() -> dict[str, str]:
@@ -80,10 +88,10 @@ def deliver(folder: Path, mails: Iterable[tuple[str, str]]) -> None:
         box.add(written(letter, f"<{number}@demo.invalid>", formatdate(SystemClock().now_ms() / 1000)))
 
 
-def rows_by_subject(folder: Path) -> Counter[str]:
-    """How often each subject stands in the workbook in `folder`, counted in its own files."""
+def rows_by_subject(folder: Path, sheet: str = "*") -> Counter[str]:
+    """How often each subject stands in the workbook in `folder`, or in one sheet of it, counted in its own files."""
     found: Counter[str] = Counter()
-    for path in folder.glob("*.csv"):
+    for path in folder.glob(f"{sheet}.csv"):
         with path.open(encoding="utf-8", newline="") as file:
             found.update(row[1] for row in csv.reader(file) if len(row) > 1)
     return found

@@ -37,7 +37,6 @@ def run_demo_page(folder: Path, address: str | None, port: int | None) -> None:
     """Show the living example in `folder` until Ctrl-C."""
     furnish(folder)
     _deploy(folder)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     listeners = bind(address, port)
     handed = {SESSION: HandedSession.new().text, ADDRESS: address or ""}
     with ExitStack() as opened, suppress(KeyboardInterrupt):  # the host says that it ends
@@ -75,7 +74,7 @@ def _end(host: subprocess.Popen[bytes]) -> None:
     host.terminate()
     try:
         host.wait(ENDING_S)
-    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+    except subprocess.TimeoutExpired:
         host.kill()
         host.wait()
 

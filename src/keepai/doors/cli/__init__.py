@@ -20,5 +20,6 @@ Scripts: `script_commands.py` (check, deploy, fix) with `script_files.py`, `case
 (test-connector), `rollback.py`.
 Setting up: `init.py` (also types), `connect.py` with `signing.py` and `secret_input.py`, `secrets.py`, `notify.py`,
 `doctor.py`, `db.py`.
-Hosts: `dev.py` with `auto_deploy.py`, `serve.py`, both with `narrator.py`; `demo.py`; `hosts.py` (hosts, host).
+Hosts: `dev.py` with `auto_deploy.py`, `serve.py`, both with `narrator.py`; `demo.py` and `demo_cluster.py`, both on
+`demo_stage.py`; `hosts.py` (hosts, host).
 """

@@ -16,6 +16,7 @@ _SAMPLES = {
 #: Command → what somebody would type, with what it is for.
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "demo": ("keep demo --ui               # on a page, with buttons",
+             "keep demo --cluster          # two hosts on one PostgreSQL, one of which is killed",
              "keep demo --keep demo        # and leave it there to look at"),
     "init": ("keep init invoices           # then: cd invoices, keep test, keep dev",
              "keep init --connector tickets   # here; then: keep test-connector tickets.py",),

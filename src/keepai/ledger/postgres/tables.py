@@ -44,6 +44,8 @@ def number(connection: Connection) -> int | None:
 def migrate(connection: Connection, name: str) -> None:
     """Apply what is missing and derive the triggers, in one transaction."""
     with connection.transaction():
+        if number(connection) is None:  # of hosts that begin at the same moment, one makes it, and the others wait
+            connection.execute("select pg_advisory_xact_lock(hashtext(%s))", [SCHEMA])
         if not _first(connection, f"select to_regnamespace('{SCHEMA}') is not null"):  # only then is the right needed
             connection.execute(f"create schema if not exists {SCHEMA}")
         have, want = number(connection) or 0, max(migrations())

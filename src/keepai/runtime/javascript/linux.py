@@ -26,9 +26,9 @@ def prepare() -> None:
         seccomp_program(platform.machine())
 
 
-def die_with_parent() -> None:
-    """Be killed when the process that started this one ends."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def die_with_parent(by: signal.Signals = signal.SIGKILL) -> None:
+    """Get a signal that ends this process when the one that started it ends."""
+    _prctl(_PR_SET_PDEATHSIG, by)
 
 
 def no_writable_code() -> None:

