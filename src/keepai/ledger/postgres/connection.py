@@ -139,7 +139,8 @@ class PostgresStatements:
             if without == params:
                 raise
             cursor = self._execute(query, without)
-        return self._made(query, cursor)(cursor.fetchall()) if cursor.description else []  # type: ignore[return-value]
+        made = self._made(query, cursor)
+        return made(cursor.fetchall()) if made else []  # type: ignore[return-value]
 
     def one(self, query: str, **params: object) -> Row | None:
         """The first row, if any; statements that write are run to their end."""
@@ -161,13 +162,15 @@ class PostgresStatements:
             self._begin_moment()
             cursor.itersize = _FETCHED_MAX
             cursor.execute(text, picked(params))
+            made = self._made(query, cursor)
+            assert made is not None, query
             for values in cursor:
-                yield from self._made(query, cursor)([values])
+                yield from made([values])
 
     @contextmanager
     def moment(self) -> Iterator[None]:
         """Everything that is read inside is of one moment: that in which the first of it is read."""
-        if self._moment_begins or self.connection.info.transaction_status is not _IDLE:
+        if self._moment_begins or self.connection.pgconn.transaction_status != _IDLE:
             yield  # of the moment, or the transaction, that is under way
             return
         self._moment_begins = True
@@ -175,25 +178,25 @@ class PostgresStatements:
             yield
         finally:
             self._moment_begins = False
-            if not self.connection.closed and self.connection.info.transaction_status is not _IDLE:
-                self.connection.execute("commit")  # after a rollback psycopg would prepare every statement anew
+            if not self.connection.closed and self.connection.pgconn.transaction_status != _IDLE:
+                self._cursor.execute("commit")  # after a rollback psycopg would prepare every statement anew
 
     def _begin_moment(self) -> None:
         """Many a question reads nothing; then the server is not asked to begin and end anything."""
         if self._moment_begins:
             self._moment_begins = False
-            self.connection.execute("begin isolation level repeatable read read only")
+            self._cursor.execute("begin isolation level repeatable read read only")
 
     def _execute(self, query: str, params: Mapping[str, object]) -> psycopg.RawCursor[tuple[Any, ...]]:
         self._begin_moment()
         text, picked = self._texts[query]
         return self._cursor.execute(text, picked(params), prepare=True)
 
-    def _made(self, query: str, cursor: psycopg.Cursor[tuple[Any, ...]]) -> stored_ids.Rows:
-        """What makes the rows of a statement, which has just given some."""
+    def _made(self, query: str, cursor: psycopg.Cursor[tuple[Any, ...]]) -> stored_ids.Rows | None:
+        """What makes the rows of a statement, which has just been executed; None if it gives none. What psycopg says of
+        the columns it makes anew each time, so it is asked once."""
         made = self._rows.get(query)
-        if made is None:
-            assert cursor.description is not None
+        if made is None and cursor.description is not None:
             made = self._rows[query] = stored_ids.rows([column.name for column in cursor.description])
         return made
 
