@@ -390,3 +390,25 @@ async def test_hosts_of_two_ledgers_may_have_the_same_id(store: PostgresStore, m
     await two.close()
     one.check()
     await one.close()
+
+
+async def test_verbs_that_wait_share_a_transaction_and_one_that_is_refused_hurts_no_other(
+    ledger: PostgresLedger, store: PostgresStore,
+) -> None:
+    with store.raw() as tables:
+        tables.execute("begin")
+        tables.execute("select from ledger for update")
+        first = asyncio.ensure_future(ledger.write(rows.deploy, "first"))
+        await asyncio.sleep(0)
+        others = [asyncio.ensure_future(ledger.write(rows.deploy, name)) for name in "abcdefgh"]
+        await asyncio.sleep(0)
+        others[2].cancel()  # nobody waits for it any more
+        await asyncio.sleep(0)
+        tables.execute("commit")
+        await asyncio.gather(first, *others, return_exceptions=True)
+        assert sorted(row["name"] for row in await ledger.all("workflow_all")) == sorted([*"abdefgh", "first"])
+        [(entries,)] = tables.execute("select count(*) from account")
+        assert entries <= 2
+    done = await asyncio.gather(*(ledger.write(rows.deploy, name) for name in "ijai"), return_exceptions=True)
+    assert [isinstance(each, Conflict) for each in done] == [False, False, True, True]
+    assert len(await ledger.all("workflow_all")) == 10

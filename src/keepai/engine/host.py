@@ -134,6 +134,7 @@ class Host:
         if self._lanes:
             _, stuck = await asyncio.wait(self._lanes.values(), timeout=_CUT_S)
             self._parts.calls.update(stuck)
+        self._lanes.clear()
         self._own, self._claimed, self._seen_elsewhere, self._agenda = set(), set(), set(), Agenda()
         while not self._closing and self._parts.ledger.stopped() is None:
             try:
@@ -320,7 +321,9 @@ class Host:
             lane.add_done_callback(lambda done: self._ended(workflow_id, done))
 
     def _ended(self, workflow_id: str, lane: asyncio.Task[None]) -> None:
-        self._lanes.pop(workflow_id, None)
+        if self._lanes.get(workflow_id) is not lane:
+            return  # it was cut off, and another has begun since
+        del self._lanes[workflow_id]
         self._turns.pop(workflow_id, None)
         error = RuntimeError("it was cut off") if lane.cancelled() else lane.exception()
         if error is None or self._closing or self._has_lost_its_place():

@@ -56,7 +56,8 @@ class Place:
         self._steady = SystemClock()
         self._ids, self._mark = ids, mark
         self.lost: str | None = None  # the first reason is the one that counts
-        self._loop_moved: Callable[[], int | None] = lambda: None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_moved, self._closing = 0, False
         self._reads: PostgresStatements | None = None
         self._connection = connect(url)
         try:
@@ -129,20 +130,24 @@ class Place:
     def give(self, wanted: Sequence[WantedVerb]) -> None:
         """Run verbs in one transaction. If one of them is refused, each is run again in a transaction of its own."""
         wanted = [each for each in wanted if each.result.set_running_or_notify_cancel()]
-        if len(wanted) > 1:
-            try:
-                results = self._transact(wanted)
-            except Exception:  # whose it was is seen when each is alone; a place that is lost by it refuses them all
-                results = []
-            for each, result in zip(wanted, results, strict=False):
+        if not wanted:
+            return
+        try:
+            for each, result in zip(wanted, self._transact(wanted), strict=True):
                 each.result.set_result(result)
-            if results:
+        except BaseException as error:
+            if len(wanted) == 1 or not isinstance(error, Exception):
+                for each in wanted:
+                    each.result.set_exception(error)
                 return
-        for each in wanted:
-            try:
-                each.result.set_result(self._transact([each])[0])
-            except BaseException as error:
-                each.result.set_exception(error)
+            for each in wanted:  # whose it was is seen when each is alone; a place that was lost refuses them all
+                self._give_alone(each)
+
+    def _give_alone(self, wanted: WantedVerb) -> None:
+        try:
+            wanted.result.set_result(self._transact([wanted])[0])
+        except BaseException as error:
+            wanted.result.set_exception(error)
 
     def _transact(self, wanted: Sequence[WantedVerb]) -> list[Any]:
         self.check()
@@ -262,9 +267,19 @@ class Place:
     def _without_place(self) -> LedgerStopped:
         return LedgerStopped(f"{self.lost} This host writes nothing and sends nothing until it has another place.")
 
-    def watch(self, loop_moved: Callable[[], int | None]) -> None:
-        """From now on it keeps its place only while the loop of its process moves: gives when it last did."""
-        self._loop_moved = loop_moved
+    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """From now on it keeps its place only while this loop moves."""
+        self._loop, self._loop_moved = loop, self._steady.steady_ms()
+        loop.call_soon(self._note_that_it_moves, loop)
+
+    def _note_that_it_moves(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop_moved = self._steady.steady_ms()
+        if loop is self._loop and self.lost is None and not self._closing:
+            loop.call_later(1.0, self._note_that_it_moves, loop)
+
+    def _loop_hangs(self) -> bool:
+        waited = self._steady.steady_ms() - self._loop_moved
+        return self._loop is not None and not self._loop.is_closed() and waited > lease.LEASE_MS
 
     def _attend(self) -> None:
         """Say again and again that this host lives, and listen whether others have done something."""
@@ -296,8 +311,8 @@ class Place:
             connection.close()
 
     def _beat(self, statements: PostgresTransaction) -> None:
-        asked, moved = self._steady.steady_ms(), self._loop_moved()
-        if asked - self._heard < lease.BEAT_S * 1000 or (moved is not None and asked - moved > lease.LEASE_MS):
+        asked = self._steady.steady_ms()
+        if asked - self._heard < lease.BEAT_S * 1000 or self._loop_hangs():
             return
         if not statements.run("heartbeat_beat", epoch=self.epoch, silent_ms=lease.LEASE_MS):
             self.lose(LedgerStopped(f"{self._name} has not heard this host for too long: others run its workflows."))
@@ -328,6 +343,7 @@ class Place:
 
     def close(self) -> None:
         """Let go of the other connections; nothing is said."""
+        self._closing = True
         os.write(self._wake, b"\0")
         self._attending.join()
         for fd in (self._woken, self._wake):
@@ -346,16 +362,3 @@ def _translated(error: psycopg.Error) -> Exception:
     if isinstance(error, psycopg.errors.CheckViolation) and ("illegal" in said or "never" in said):
         return IllegalMove(said)
     return Conflict(f"Nothing was changed: the ledger refused it ({said}).")
-
-
-def loop_clock(loop: asyncio.AbstractEventLoop) -> Callable[[], int | None]:
-    """Have a loop note once a second that it moves; gives when it last did."""
-    steady = SystemClock()
-    moved: list[int] = [steady.steady_ms()]
-
-    def note() -> None:
-        moved[0] = steady.steady_ms()
-        loop.call_later(1.0, note)
-
-    loop.call_soon_threadsafe(note)
-    return lambda: None if loop.is_closed() else moved[0]

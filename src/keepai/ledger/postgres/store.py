@@ -24,7 +24,7 @@ from ..base import Reader, Row, Share
 from . import lease
 from .connection import PostgresStatements
 from .mark_file import MarkFile
-from .place import Place, WantedVerb, loop_clock
+from .place import Place, WantedVerb
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -112,7 +112,7 @@ class PostgresLedger:
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._loop = loop
-            self._place.watch(loop_clock(loop))
+            self._place.watch(loop)
 
     # -- looking -----------------------------------------------------------------------------------
 
