@@ -39,7 +39,7 @@ def test_a_host_is_started_by_a_command_that_keep_has(name: str) -> None:
 @pytest.mark.parametrize("name", HOSTS)
 def test_a_host_has_variables_that_are_settings_and_no_secret_stands_in_the_file(name: str) -> None:
     given = SERVICES[name]["environment"]
-    known = {each.variable for each in table()} | {"KEEP_LEDGER", "PGPASSWORD"}
+    known = {each.variable for each in table()} | {"PGPASSWORD"}
     assert given.keys() <= known
     secret = [value for key, value in given.items() if key != "KEEP_LEDGER"]
     assert all(re.fullmatch(r"\$\{\w+:\?[^}]+\}", value) for value in secret), "without one, compose must say so"
