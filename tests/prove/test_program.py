@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -113,6 +115,17 @@ def test_a_suite_always_has_a_result(monkeypatch: pytest.MonkeyPatch, name: str,
 
 def part(told: Any, name: str, seconds: float, first: int, only: str | None) -> None:
     told.send(globals()[name](seconds, first, only))
+
+
+def test_a_seed_that_failed_is_tried_again_by_every_test_where_it_repeats_what_failed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(program, "KEPT", tmp_path / "seeds.json")
+    for name in ("images", "cluster"):
+        result = Result(name, "trials")
+        result.broke(7, "something is lost")
+        program._keep(result)
+    assert json.loads(program.KEPT.read_text()) == {"images": ["7"]}
 
 
 # the judge of connectors' answers
