@@ -317,10 +317,11 @@ class Cluster:
         assert code == -signal.SIGKILL, code
         if self.place.apart:
             self._later(self.chance.uniform(0, 3), partial(self._have_said, "dead", process.pid, _now_ms()))
-        slot.process, slot.starts_at = None, killed_at + self.chance.uniform(0, 1.5) * self.lease_s
+        slot.process, slot.starts_at = None, float("inf")
         self.faults[kind] += 1
         if measured:
-            self._measure_takeover(process.pid, killed_at)
+            self._measure_takeover(process.pid, killed_at)  # before the next one on its machine sees that it is dead
+        slot.starts_at = time.monotonic() + self.chance.uniform(0, 1.5) * self.lease_s
 
     def _becomes_quiet(self) -> bool:
         """Wait until everything is healed; true if every host works then."""
