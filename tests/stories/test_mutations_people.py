@@ -333,13 +333,11 @@ async def test_a_reserved_event_cannot_be_skipped_by_itself(story: Story) -> Non
 async def test_of_several_answers_at_the_same_moment_one_counts_and_the_others_are_told_so(story: Story) -> None:
     # R252, I31
     wf, row = await in_question(story)
-    story.keep.parts.ledger._writer.crew += 2  # as while other workflows run: commits are gathered
-    try:
+    ledger = story.keep.parts.ledger
+    with ledger.under_way(), ledger.under_way():  # as while other workflows run: commits are gathered
         ended = await asyncio.gather(
             *(story.keep.resolve(row.id, answer) for answer in ("skip", "happened", "did_not_happen", "skip")),
             return_exceptions=True)
-    finally:
-        story.keep.parts.ledger._writer.crew -= 2
     refused = [e for e in ended if e is not None]
     assert len(refused) == 3
     assert {type(e) for e in refused} == {Refused}, refused
@@ -354,12 +352,10 @@ async def test_a_person_who_retries_in_the_moment_in_which_the_host_does_harms_n
     wf = await story.deploy_and_run(acting())
     run = await story.last(wf)
     story.clock.advance(seconds=30)
-    story.keep.parts.ledger._writer.crew += 2
-    try:
+    ledger = story.keep.parts.ledger
+    with ledger.under_way(), ledger.under_way():
         host, person = await asyncio.gather(
             story.keep.run_until_idle(), story.keep.retry(run.id), return_exceptions=True)
-    finally:
-        story.keep.parts.ledger._writer.crew -= 2
     assert host is None
     assert isinstance(person, str | Refused), person
     await story.run()
@@ -407,8 +403,8 @@ async def test_what_a_call_says_after_it_was_given_up_is_kept_as_evidence_and_de
         row = await story.mutation(wf)
         assert (row.status, row.closed_at) == ("indeterminate", None)
         story.world.release()
-        for _ in range(200):
-            await asyncio.sleep(0)
+        while story.keep.parts.calls:  # until what it says is on record
+            await asyncio.wait(story.keep.parts.calls)
         late = await story.mutation(wf)
         assert late.status == "indeterminate"
         assert late.closed_at is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -229,7 +230,6 @@ async def test_12_a_transaction_that_fails_does_not_undo_those_of_other_workflow
     wfs = [await story.deploy(workflow(f"w{n}", producers={"poll": producer()})) for n in range(12)]
     await story.run()
     begun = {wf: (await story.runs(wf))[0] for wf in wfs}
-    ledger._writer.crew += 12  # so that the writer gathers them, as it does while twelve workflows run
 
     async def work(number: int, wf: str) -> Any:
         if number % 3 == 0:  # the second open run of a workflow: a unique index refuses it
@@ -250,10 +250,10 @@ async def test_12_a_transaction_that_fails_does_not_undo_those_of_other_workflow
         return await ledger.write(
             events.publish, wf, begun[wf].id, [Publication("in", "whole", "1")], barrier=True)
 
-    try:
+    with ExitStack() as runs_of_twelve:  # so that their commits are gathered
+        for _ in wfs:
+            runs_of_twelve.enter_context(ledger.under_way())
         ended = await asyncio.gather(*(work(n, wf) for n, wf in enumerate(wfs)), return_exceptions=True)
-    finally:
-        ledger._writer.crew -= 12
     kinds = [type(e) for e in ended]
     assert kinds == [Conflict, RuleBroken, type(None)] * 4
     await story.reopen()
