@@ -117,6 +117,8 @@ class Moment:
 class Memory:
     """A ledger whose every commit can be the last one of this life."""
 
+    sharing = None
+
     def __init__(self, connection: apsw.Connection, tx: Transaction) -> None:
         self._connection, self.tx = connection, tx
         self.host, self.epoch = "", 0
