@@ -84,7 +84,7 @@ class ClusterPlay(DemoStage):
         self.say_killed(b, log_of("B"))
         left = [each for each in self._mutations(look) if self._letter(look, each.sender) == "B"][-1]
         self.say("The row is in the sheet. All that the database knows is that B was about to send it:")
-        self.say_in_flight(left, look.views.workflow_row(left.workflow_id)["name"])
+        self.say_in_flight(left, f"{look.views.workflow_row(left.workflow_id)['name']}: ")
         self.say("To send it again would write it twice. To forget it might lose it.")
         return left
 

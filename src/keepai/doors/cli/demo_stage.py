@@ -108,7 +108,7 @@ class DemoStage:
 
     def say_in_flight(self, mutation: Mutation | None, who: str = "") -> None:
         """What was about to be sent when its host died."""
-        what = f"{who}  {mutation.title}  ({mutation.id})".strip() if mutation else "nothing"
+        what = f"{who}{mutation.title} ({mutation.id})" if mutation else "nothing"
         self.say(f"  in flight: {line(what)}")
 
     def tell(self, told: NewsLine, who: str) -> None:
