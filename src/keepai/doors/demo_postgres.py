@@ -57,8 +57,10 @@ def demo_programs() -> Path:
 @contextmanager
 def demo_postgres(programs: Path) -> Iterator[tuple[str, str]]:
     """The address of a ledger in a new server, and its password, as long as they are needed."""
-    with tempfile.TemporaryDirectory(prefix="keep-postgres-", dir=open_place(), ignore_cleanup_errors=True) as folder:
-        password = secrets.token_urlsafe(32)
+    password = secrets.token_urlsafe(32)
+    with tempfile.TemporaryDirectory(
+        prefix="keep-demo-postgres-", dir=open_place(), ignore_cleanup_errors=True,
+    ) as folder:
         found = PostgresServer(Path(folder), programs, {"max_connections": 60, "shared_buffers": "16MB"})
         found.make("keep", password)
         try:
