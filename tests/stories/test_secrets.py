@@ -159,6 +159,7 @@ async def said(story: Story, wf: str) -> str:
     return text
 
 
+@pytest.mark.sqlite("it looks into the files")
 @pytest.mark.parametrize("ending", ENDINGS)
 async def test_a_secret_that_a_connector_does_not_hand_out_is_nowhere(
     tmp_path: Path, ending: str, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture,
@@ -180,6 +181,7 @@ async def test_a_secret_that_a_connector_does_not_hand_out_is_nowhere(
         assert CANARY not in out + err + caplog.text
 
 
+@pytest.mark.sqlite("it looks into the files")
 @pytest.mark.parametrize("ending", ["a bug", "unknown"])
 async def test_an_unexpected_error_keeps_its_evidence_without_the_values_of_variables(
     tmp_path: Path, ending: str,
@@ -214,6 +216,7 @@ async def test_the_command_line_says_no_secret(tmp_path: Path, monkeypatch: pyte
             assert CANARY not in result.output + result.stderr + repr(result.exception), args
 
 
+@pytest.mark.sqlite("it looks into the files")
 async def test_a_script_sees_neither_secrets_nor_the_environment_of_the_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -237,6 +240,7 @@ async def test_a_script_sees_neither_secrets_nor_the_environment_of_the_host(
         assert traces(tmp_path) == []
 
 
+@pytest.mark.sqlite("it looks into the files")
 async def test_a_secret_in_an_approved_call_is_neither_asked_about_nor_kept(tmp_path: Path) -> None:
     # I40: the card shows the params and whose account it is, not how the connector signs in
     vault = Vault()
@@ -356,25 +360,13 @@ def putting() -> str:
         "act": consumer(mutate="await ctx.leaky.put({ to: 'ann' });", next="ctx.log(JSON.stringify(mutationResult));")})
 
 
-def copy(story: Story, to: Path) -> None:
-    """A backup of the ledger; of one in a database, all that its rows hold."""
-    if isinstance(story.path, Path):
-        backup(story.path, to)
-        return
-    with story.store.raw() as tables:
-        names = [name for (name,) in tables.execute("select tablename from pg_tables where schemaname = 'keep'")]
-        assert len(names) > 10
-        values = [value for name in names for row in tables.execute(f"select * from {name}") for value in row]
-    to.write_bytes(b"\n".join(each if isinstance(each, bytes) else str(each).encode() for each in values))
-
-
 async def nowhere(story: Story, folder: Path, *workflows: str) -> None:
     """The canary is in no file, in no answer of Keep, and in no backup."""
     for wf in workflows:
         told = await said(story, wf)
         assert CANARY not in told
         assert BASIC[8:] not in told
-    copy(story, folder / "copy.db")
+    backup(story.path, folder / "copy.db")
     assert traces(folder) == []
     (folder / "copy.db").unlink()
 
@@ -385,6 +377,7 @@ def unheard(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture)
     assert CANARY not in out + err + caplog.text
 
 
+@pytest.mark.sqlite("it looks into the files")
 async def test_what_a_careless_connector_says_is_kept_without_its_secret(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -434,6 +427,7 @@ SPILLS: dict[str, Callable[[str], BaseException]] = {
 }
 
 
+@pytest.mark.sqlite("it looks into the files")
 @pytest.mark.parametrize("spill", SPILLS)
 async def test_what_a_careless_connector_raises_is_kept_without_its_secret(
     tmp_path: Path, spill: str, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture,
@@ -466,6 +460,7 @@ VERDICTS: dict[str, Callable[[str], Verdict]] = {
 }
 
 
+@pytest.mark.sqlite("it looks into the files")
 @pytest.mark.parametrize("verdict", VERDICTS)
 async def test_what_a_careless_connector_finds_out_is_kept_without_its_secret(tmp_path: Path, verdict: str) -> None:
     leaky = Leaky(tmp_path)
@@ -481,6 +476,7 @@ async def test_what_a_careless_connector_finds_out_is_kept_without_its_secret(tm
         await nowhere(story, tmp_path, wf)
 
 
+@pytest.mark.sqlite("it looks into the files")
 @pytest.mark.parametrize("spill", ["a bug", "permission"])
 async def test_a_preview_that_fails_says_no_secret_and_nothing_is_sent(tmp_path: Path, spill: str) -> None:
     leaky = Leaky(tmp_path)
@@ -493,6 +489,7 @@ async def test_a_preview_that_fails_says_no_secret_and_nothing_is_sent(tmp_path:
         await nowhere(story, tmp_path, wf)
 
 
+@pytest.mark.sqlite("it looks into the files")
 async def test_the_card_of_a_call_says_no_secret_and_what_is_approved_is_sent(tmp_path: Path) -> None:
     leaky = Leaky(tmp_path)
     async with Story(tmp_path, connectors=[leaky]) as story:
@@ -523,6 +520,7 @@ async def test_checks_and_comparisons_that_fail_say_no_secret(tmp_path: Path, wr
     assert "[secret leaky.password]" in str(caught.value.__cause__)
 
 
+@pytest.mark.sqlite("it looks into the files")
 async def test_what_a_careless_connector_says_too_late_is_kept_without_its_secret(tmp_path: Path) -> None:
     late = asyncio.Event()
 
@@ -553,6 +551,7 @@ async def test_what_a_careless_connector_says_too_late_is_kept_without_its_secre
 # -- scripts that hold a secret ------------------------------------------------------------------------------
 
 
+@pytest.mark.sqlite("it looks into the files")
 async def test_a_script_that_holds_a_secret_is_not_deployed(tmp_path: Path) -> None:
     async with Story(tmp_path, connectors=[Leaky(tmp_path)]) as story:
         with pytest.raises(Refused, match=r"leaky\.password") as caught:
@@ -581,6 +580,7 @@ async def test_params_that_hold_a_secret_are_refused_and_not_kept(tmp_path: Path
             assert CANARY not in await said(story, each)
 
 
+@pytest.mark.sqlite("it looks into the files")
 async def test_an_answer_of_a_person_that_holds_a_secret_is_refused(tmp_path: Path) -> None:
     leaky = Leaky(tmp_path)
     async with Story(tmp_path, connectors=[leaky]) as story:
@@ -596,6 +596,7 @@ async def test_an_answer_of_a_person_that_holds_a_secret_is_refused(tmp_path: Pa
 # -- a host that runs ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.sqlite("it looks into the files")
 async def test_a_host_uses_a_secret_that_was_set_or_changed_while_it_runs(tmp_path: Path) -> None:
     seen: list[str] = []
 
