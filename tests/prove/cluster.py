@@ -304,7 +304,8 @@ class Cluster:
             else:
                 self._have_said("drain", slot.process.pid, _now_ms())
         else:
-            slot.process.signal(signal.SIGSTOP)
+            if what == "freeze":
+                slot.process.signal(signal.SIGSTOP)
             act()
 
     def _kill(self, slot: Slot, kind: str) -> None:
