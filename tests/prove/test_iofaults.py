@@ -126,7 +126,7 @@ def disks(monkeypatch: pytest.MonkeyPatch) -> list[Broken]:
     made: list[Broken] = []
 
     def opened(path: Path, clock: Any, **options: Any) -> SqliteLedger:
-        ledger = SqliteLedger(path, clock, **options)
+        ledger = SqliteLedger(path, clock, accept_older=options["accept_older"])
         made.append(Broken())
         made[-1].attach(ledger._connection)
         return ledger
