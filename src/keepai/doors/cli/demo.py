@@ -50,9 +50,10 @@ def demo(
     """
     if ui and as_json:
         raise click.UsageError("--ui and --json do not go together: a page is for people.")
-    if cluster and (ui or folder):
-        raise click.UsageError(
-            f"--cluster and {'--ui' if ui else '--keep'} do not go together: its database ends with the demo.")
+    if cluster and ui:
+        raise click.UsageError("--cluster and --ui do not go together: with --cluster it plays by itself.")
+    if cluster and folder:
+        raise click.UsageError("--cluster and --keep do not go together: its database ends with the demo.")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end_once)
     with _place(folder) as place:
