@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import http.client
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psutil
@@ -46,24 +48,46 @@ def test_a_host_of_two_is_killed_and_the_other_one_takes_over_without_doing_anyt
 
 
 @contextmanager
-def two_hosts(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """A demo whose PostgreSQL and hosts have started, in a group of processes of its own, as in a terminal."""
+def two_hosts(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A demo whose PostgreSQL and hosts have started, in a group of processes of its own, as in a terminal; and what it
+    has said."""
     with subprocess.Popen(
         [*COMMAND, "demo", "--cluster", "--port", "0"], env={**os.environ, "TMPDIR": str(folder)}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
     ) as process:
         assert process.stdout is not None
-        assert any("Host B is process" in line for line in process.stdout)
+        said = [""]
+        while "Host B is process" not in said[-1]:
+            said.append(process.stdout.readline())
+            assert said[-1], said
         try:
-            yield process
+            yield process, "".join(said)
         finally:
             process.kill()
+
+
+def status(address: str, port: str, path: str) -> int:
+    """What a page answers to whoever opens it."""
+    with closing(http.client.HTTPConnection("127.0.0.1", int(port), timeout=30)) as connection:
+        connection.request("GET", path, headers={"Host": f"{address}:{port}"})
+        return connection.getresponse().status
+
+
+@needs_programs
+def test_each_host_has_a_page_that_lets_in_whoever_opens_its_address(tmp_path: Path) -> None:
+    with two_hosts(tmp_path) as (process, said):
+        pages = re.findall(r" page http://([^:]+):(\d+)(/\S+)", said)
+        assert [status(*page) for page in pages] == [200, 200]
+        assert [status(address, port, "/") for address, port, _ in pages] == [401, 401]
+        process.terminate()
+        assert process.wait(60) == 1
+        assert os.listdir(tmp_path) == []
 
 
 @needs_programs
 @pytest.mark.parametrize("end", ["Ctrl-C", "SIGKILL"])
 def test_nothing_that_a_demo_started_outlives_it(end: str, tmp_path: Path) -> None:
-    with two_hosts(tmp_path) as process:
+    with two_hosts(tmp_path) as (process, _):
         started = psutil.Process(process.pid).children(recursive=True)
         own = [each for each in started if each.ppid() == process.pid]
         [server] = (each for each in own if each.name() == "postgres")
