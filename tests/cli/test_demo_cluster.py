@@ -63,7 +63,7 @@ def two_hosts(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
         try:
             yield process, "".join(said)
         finally:
-            process.kill()
+            process.terminate()
 
 
 def status(address: str, port: str, path: str) -> int:
