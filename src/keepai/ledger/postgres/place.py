@@ -187,11 +187,12 @@ class Place:
             except psycopg.errors.LockNotAvailable:
                 self._connection.execute("rollback")
                 self.check()
-        if self._tx.one("host_stands", epoch=self.epoch) is None:
+        found = self._tx.row("host_stands", "there is no ledger", epoch=self.epoch)
+        if found["stands"] is None:
             raise LedgerStopped(
                 f"{self._name} has not heard this host for too long, or a person said that it is dead: others run its "
                 "workflows.")
-        head = account.head(self._tx)
+        head = account.Head(found["seq"] or 0, found["chain"] or b"")
         self._tx.now = self._clock.now_ms()
         self._tx.draft.moves.clear()
         self._tx.entry = head.seq + 1
@@ -239,7 +240,9 @@ class Place:
                 return asked(self._reads)
             with self._reads.moment():
                 return asked(self._reads)
-        except (psycopg.OperationalError, psycopg.InterfaceError, LedgerUnusable) as error:
+        except (psycopg.DataError, psycopg.ProgrammingError):
+            raise  # of what was asked, not of the connection
+        except (psycopg.Error, LedgerUnusable) as error:
             raise self.lose(error) from None
 
     # -- whether it still has its place ------------------------------------------------------------

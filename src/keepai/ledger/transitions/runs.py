@@ -406,12 +406,8 @@ def _followed(tx: Tx, follows: Follows | None, counted: Row, numbers: int) -> Ru
 
 def keep_trace(tx: Tx, workflow_id: str, trace: Sequence[Traced]) -> None:
     """Keep what a run did beside it."""
-    for line in trace:
-        tx.run(
-            "trace_insert", workflow_id=workflow_id, run_id=line.run_id, position=line.position, step=line.step,
-            kind=line.kind, name=line.name, args=line.args, answer=line.answer, error=line.error,
-            duration_ms=line.duration_ms, at=line.at,
-        )
+    if trace:
+        tx.many("trace_insert", [{"workflow_id": workflow_id, **vars(line)} for line in trace])
 
 
 def _version(run: Run) -> dict[str, int]:

@@ -6,8 +6,9 @@
 select schema from ledger for update;
 
 -- name: host_stands
--- Whether a host still has its place.
-select 1 as stands from heartbeat where epoch = :epoch and lost_at is null;
+-- Whether a host still has its place, and the newest entry of the account.
+select (select 1 from heartbeat where epoch = :epoch and lost_at is null) as stands, a.seq, a.chain
+from ledger left join account a on a.seq = (select max(seq) from account);
 
 -- name: heartbeat_all
 -- Every host that has not ended: who it is, and for how long it has not said that it lives, by the database's clock.
