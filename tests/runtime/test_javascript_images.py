@@ -309,7 +309,7 @@ async def test_a_string_of_every_kind_comes_out_as_it_is(alone, expression, text
     host, made = FakeHost(), job(f"const s = {expression}; await ctx.gmail.get(s); console.log(s.slice(0, 100)); ctx.log(s.length); return s;")
     assert value((await alone.run(made, host)).value) == text
     assert [operation.args for operation in host.operations] == [(text,)]
-    assert host.texts == [text[:100], str(len(text.encode("utf-16-le")) // 2)]
+    assert host.texts == [text[:100].replace("\0", "�"), str(len(text.encode("utf-16-le")) // 2)]
 
 
 @asynchronous

@@ -15,6 +15,7 @@ from keepai.engine import host
 from keepai.ledger.checks import check
 from keepai.ledger.opening import open_reader
 from keepai.ledger.postgres import lease
+from keepai.ledger.transitions import workflows
 from tests.harness import POLL, Story, consumer, producer, take_first, workflow
 from tests.ledger.stores import PostgresStore
 
@@ -260,3 +261,23 @@ async def test_what_was_lost_is_looked_up_too_by_a_host_that_was_told_of_nothing
         assert rows(story, "a") == ["lost"]
         assert await other.needs_you() == []
     await story.open()
+
+
+@pytest.mark.usefixtures("at_work")
+async def test_what_comes_up_while_hosts_share_out_the_work_is_not_forgotten(
+    story: Story, store: PostgresStore,
+) -> None:
+    wf = await story.deploy(appends("a"))
+    story.feed.put("1")
+    await until(lambda: rows(story, "a"))
+    with store.raw() as tables:
+        await until(lambda: not story.keep.host._lanes)
+        story.feed.put("2")
+        await story.keep.parts.ledger.write(workflows.run_now, wf, "ann")  # the host does not know of it yet
+        tables.execute("begin")
+        tables.execute("select from ledger for update")  # the next share waits for this
+        await until(lambda: story.keep.host._handing_over)
+        story.keep.host.wake(wf)
+        await asyncio.sleep(0.1)  # it looks, and must not begin now
+        tables.execute("commit")
+    await until(lambda: rows(story, "a") == ["1", "2"])

@@ -8,8 +8,9 @@ import os
 import re
 import signal
 import sys
+import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,11 +46,18 @@ class Stage:
         return re.findall(r"Process (\d+) was killed by signal 9", "".join(self.said))
 
 
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder with a name that leaves room for that of a socket."""
+    with tempfile.TemporaryDirectory(prefix="keep-") as folder:
+        yield Path(folder)
+
+
 @pytest_asyncio.fixture(loop_scope="session")
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+async def stage(place: Path) -> AsyncIterator[Stage]:
     """A demo in a group of processes of its own, as a terminal gives it one."""
     process = await asyncio.create_subprocess_exec(
-        *COMMAND, cwd=tmp_path, env={**os.environ, "TMPDIR": str(tmp_path)}, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE,
+        *COMMAND, cwd=place, env={**os.environ, "TMPDIR": str(place)}, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE,
         start_new_session=True,
     )
     assert process.stderr is not None
@@ -134,11 +142,11 @@ def ask(origin: str, method: str, path: str) -> int:
     return answer.status
 
 
-async def test_ctrl_c_ends_parent_and_host_at_once_and_leaves_nothing(stage: Stage, tmp_path: Path) -> None:
-    assert made(tmp_path) == ["keep-demo"]
+async def test_ctrl_c_ends_parent_and_host_at_once_and_leaves_nothing(stage: Stage, place: Path) -> None:
+    assert made(place) == ["keep-demo"]
     os.killpg(stage.process.pid, signal.SIGINT)
     assert await asyncio.wait_for(stage.process.wait(), 30) == 0
-    assert made(tmp_path) == []
+    assert made(place) == []
     await all_ended(stage)
 
 

@@ -75,6 +75,7 @@ class Host:
         self._seen_elsewhere: set[str] = set()  # others have changed something in these
         self._sharing_now = asyncio.Lock()
         self._handing_over: frozenset[str] = frozenset()  # it may run these no longer in a moment
+        self._held_back: set[str] = set()  # of these: there was something to do in them meanwhile
         self.drains = asyncio.Event()  # set when a person wants this host to end
 
     async def join(self) -> None:
@@ -96,6 +97,9 @@ class Host:
         share = await sharing.share(self._handing_over)
         self._own -= share.given
         self._handing_over = frozenset()
+        for workflow_id in self._held_back - share.given:
+            self._agenda.touch(workflow_id)
+        self._held_back.clear()
         for workflow_id in share.given:
             self._agenda.forget(workflow_id)
         self._claimed |= share.claimed
@@ -242,6 +246,10 @@ class Host:
         """Start every workflow that has something to do, and remember when the others can have."""
         for workflow_id in await self._agenda.to_look(self._workflow_ids, clock):
             if not self._runs(workflow_id):
+                self._agenda.forget(workflow_id)
+                continue
+            if workflow_id in self._handing_over:
+                self._held_back.add(workflow_id)
                 continue
             if workflow_id in self._lanes:
                 self._touched.add(workflow_id)  # it is looked at again when its lane ends
@@ -315,7 +323,9 @@ class Host:
     # -- lanes -------------------------------------------------------------------------------------
 
     def _start(self, workflow_id: str) -> None:
-        if workflow_id not in self._lanes and self._runs(workflow_id):
+        if workflow_id in self._handing_over:
+            self._held_back.add(workflow_id)
+        elif workflow_id not in self._lanes and self._runs(workflow_id):
             lane = asyncio.get_running_loop().create_task(self._lane(workflow_id), name=f"lane {workflow_id}")
             self._lanes[workflow_id] = lane
             lane.add_done_callback(lambda done: self._ended(workflow_id, done))
@@ -451,4 +461,4 @@ class Host:
         """Whether this host runs a workflow, and not another one."""
         if self._parts.ledger.sharing is None:
             return True
-        return workflow_id in self._own and workflow_id not in self._handing_over
+        return workflow_id in self._own

@@ -17,7 +17,8 @@ KeepError                   what happened, to what, why, what to do
 │ │ └ WorkflowFull          the ledger keeps as much for the workflow as policy allows
 │ ├ Rejected                it did not happen; the request itself is wrong       → repair
 │ └ OutcomeUnknown          it may have happened                                 → reconcile
-│   └ NoLookUp              the host lacks the connector that could be asked
+│   ├ NoLookUp              the host lacks the connector that could be asked
+│   └ SenderNotDead         the host that sent it was cut off, and may still send it
 ├ HostFault                 the host or a connector is wrong                     → stop
 │ ├ ConnectorBroke          an exception that the connector did not declare
 │ └ WorkerDied              the script's process is gone; its step is run again
