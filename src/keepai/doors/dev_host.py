@@ -59,7 +59,7 @@ async def run_dev_host(settings: Settings, page: PagePlace | None, once: bool, a
                 if page:
                     await _show(shown, keep, settings, page)
                 was_cut = await _work(keep, look, narrator, told_to_end, once, as_json)
-            _tell(look.ask(narrator.news), as_json)
+            _tell(look.ask(lambda look: narrator.news(look, keep.parts.ledger.host)), as_json)
             needs_you = bool(look.ask(lambda look: look.views.needs_you(look.now_ms)))
     say("Nothing more is due now." if once else "Ended.")
     if was_cut:
@@ -115,10 +115,14 @@ async def _work(
     work = asyncio.ensure_future(keep.run_until_idle() if once else keep.serve())
     ending = asyncio.ensure_future(end_wanted(keep, told_to_end))
     warned = was_cut = False
+
+    def news(look: Look) -> list[NewsLine]:
+        return narrator.news(look, keep.parts.ledger.host)  # which changes when it takes another place
+
     while not work.done() and not ending.done():
         why = keep.parts.ledger.stopped()
         try:
-            _tell(await asyncio.to_thread(look.ask, narrator.news), as_json)  # a database is asked over a network
+            _tell(await asyncio.to_thread(look.ask, news), as_json)  # a database is asked over a network
         except LedgerUnusable as error:
             why = why or error.message
         if why and not warned:

@@ -15,6 +15,7 @@ from ..connectors.base import Connector
 from ..model.errors import KeepError
 from ..model.visible_text import visible
 from ..reading.look import Look
+from ..reading.shared_hosts import heard, place
 from ..reading.wording import ago, size
 from ..runtime.javascript.runtime import JavaScriptRuntime
 
@@ -97,6 +98,17 @@ def check_channels(look: Look) -> list[HealthLine]:
         do = f"Mend it, then say: keep notify test {row['name']}"
         found.append(HealthLine(name, FAIL if row["attempts"] else WARN, said, do))
     return found
+
+
+def check_hosts(look: Look) -> list[HealthLine]:
+    """The hosts that are silent: each may be dead, and only then is it known what became of its last calls."""
+    return [
+        HealthLine(
+            "host", WARN, f"{host.id} ({visible(place(host))}) was last heard {heard(host)}. It is not known to be dead.",
+            f"Start Keep on {visible(host.machine)}, where one can see that it has ended. If that machine is off for good, "
+            f"say `keep host dead {host.id}`.")
+        for host in look.read.hosts() if host.works and not host.lives
+    ]
 
 
 def check_clock(look: Look) -> HealthLine:

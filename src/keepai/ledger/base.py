@@ -78,6 +78,11 @@ class OpenReader(Reader, Protocol):
         """The hosts that have not ended, the oldest first, if the ledger itself knows; a file does not."""
         ...
 
+    def host_of(self, workflow_id: str) -> str | None:
+        """The id of the host that was the last to take a workflow and has not given it back, if the ledger itself
+        knows; a file does not."""
+        ...
+
     def change(self) -> int:
         """A number that changes whenever somebody commits."""
         ...

@@ -7,6 +7,7 @@ In reading order:
 `inputs_and_events.py`   an input or event as people see it, from its row; consumers that leave what waits
 `lists.py`               the same lists a page at a time, newest first
 `overview.py`            every workflow at a glance
+`shared_hosts.py`        the hosts of a ledger that several share, and which one runs a workflow
 `workflow_details.py`    one workflow: handlers, schedules, versions, permissions
 `graph_svg.py`           its graph of topics as a picture
 `questions.py`           which stopped runs are questions to a person, with the facts and the answers

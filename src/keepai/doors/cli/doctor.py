@@ -18,6 +18,7 @@ from ...model.clock import SystemClock
 from ...model.errors import ConfigError, KeepError, LedgerUnusable, NotFound
 from ...model.ledger_address import shown
 from ...reading.look import Look, open_look
+from ...reading.shared_hosts import at_work, place
 from ...reading.wording import count, size
 from ...vault.file import is_others
 from ..connections import descriptors, shortage
@@ -31,6 +32,7 @@ from ..health_checks import (
     check_clock,
     check_connector,
     check_disk,
+    check_hosts,
     check_sandbox,
 )
 from ..peers import misplaced
@@ -38,7 +40,6 @@ from ..webhooks import deliveries_placed
 from .command_session import CommandSession, with_json, with_session
 from .secret_input import weakness
 from .secrets import states
-from .status import placed
 from .text import echo, echo_json, field, plain
 from .wiring import connections, vault_of
 
@@ -185,7 +186,7 @@ def _ledger(settings: Settings) -> list[HealthLine]:
     try:
         with open_look(settings.ledger, settings.policy) as look:
             found = _content(look, shown(settings.ledger))
-            return [*found, *check_channels(look), _host(look, settings.ledger), check_clock(look)]
+            return [*found, *check_channels(look), _host(look, settings.ledger), *check_hosts(look), check_clock(look)]
     except NotFound as error:
         return [HealthLine("ledger", WARN, error.message)]
     except KeepError as error:
@@ -214,9 +215,8 @@ def _host(look: Look, ledger: str | Path) -> HealthLine:
     why = misplaced(socket_path(ledger))
     if why:
         return HealthLine("host", FAIL, "commands do not trust the place of its socket.", plain(why))
-    at_work = [placed(host) for host in look.read.hosts() if host.works and host.lives]
-    if at_work:
-        return HealthLine("host", OK, f"at work: {', '.join(at_work)}")
+    if places := [place(host) for host in at_work(look.read)]:
+        return HealthLine("host", OK, plain(f"at work: {', '.join(places)}"))
     if is_running(ledger):
         return HealthLine("host", OK, "one is running")
     return HealthLine("host", WARN, "none is running: nothing happens.", "`keep dev` or `keep serve` starts one.")

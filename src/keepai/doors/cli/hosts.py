@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from ...ledger.base import SeenHost
 from ...model.acts import ACTS
 from ...model.errors import NotFound
+from ...reading.shared_hosts import heard, state
 from ...reading.wording import ago
 from ..control import is_running
 from .ask_host import ask_host
@@ -27,11 +27,11 @@ def hosts(session: CommandSession, as_json: bool) -> None:
     with session.look() as look:
         found = look.read.hosts()
         if as_json:
-            echo_json([{**each.to_json(), "state": _state(each)} for each in found])
+            echo_json([{**each.to_json(), "state": state(each)} for each in found])
             return
         if found:
-            rows = [(each.id, _state(each), str(each.workflows), f"{each.pid} on {each.machine}",
-                     ago(each.started_at, look.now_ms), f"{each.silent_ms // 1000} s ago") for each in found]
+            rows = [(each.id, state(each), str(each.workflows), f"{each.pid} on {each.machine}",
+                     ago(each.started_at, look.now_ms), heard(each)) for each in found]
             echo(*table(("HOST", "STATE", "WORKFLOWS", "PROCESS", "SINCE", "HEARD"), rows, flexible=3))
         elif is_running(session.settings().ledger):
             [row] = look.read.all("look_hosts", limit=1)
@@ -39,12 +39,6 @@ def hosts(session: CommandSession, as_json: bool) -> None:
                  f"{ago(row['started_at'], look.now_ms)}.")
         else:
             echo("None is running: nothing happens until `keep dev` or `keep serve` starts one.")
-
-
-def _state(host: SeenHost) -> str:
-    if not host.lives:
-        return "silent"
-    return "hands over" if host.drains else "at work" if host.works else "a command"
 
 
 @click.group()

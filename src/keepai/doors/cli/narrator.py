@@ -1,5 +1,7 @@
 """Reports what a host does, line by line, from what it commits. It only reads the ledger, so it cannot disturb.
 
+On a ledger that several hosts share, each reports what it did itself: a line stands in the log of one host.
+
 It remembers how each unfinished run stood, and reports what has changed since. Of a run that began and ended between
 two looks, only the end is reported; a run that found nothing to do is not reported at all.
 """
@@ -7,7 +9,7 @@ two looks, only the end is reported; a run that found nothing to do is not repor
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,17 +69,19 @@ class Narrator:
         self.news(look)
         self._change = None  # it is the number of one connection
 
-    def news(self, look: Look) -> list[NewsLine]:
-        """What happened since the last time, in the order of the runs."""
+    def news(self, look: Look, host: str | None = None) -> list[NewsLine]:
+        """What happened since the last time, in the order of the runs; with `host`, what that one has to report."""
         change = look.read.change()
         if change == self._change:
             return []
         self._change = change
         told: list[NewsLine] = []
+        is_others = _others(look, host)
         for row in look.read.all("workflow_all"):
             known = self._known.setdefault(row["id"], _WorkflowProgress())
             for run in self._changed(look, row["id"], known):
-                told += self._about(look, run, row["name"], known)
+                lines = self._about(look, run, row["name"], known)
+                told += [] if is_others(run) else lines
         return told
 
     def _changed(self, look: Look, workflow_id: str, known: _WorkflowProgress) -> list[Run]:
@@ -103,6 +107,18 @@ class Narrator:
         if before is None or (before[0], before[2]) != (run.status, run.retry_at):
             told += _of_run(look, run, name, did)
         return [NewsLine(at, name, run.handler, run.id, kind, state, text) for at, kind, state, text in told]
+
+
+def _others(look: Look, own: str | None) -> Callable[[Run], bool]:
+    """Whether another host reports a run: the one that ran it, or, if that is gone, the one that has its workflow."""
+    if own is None or look.read.path is not None:
+        return lambda run: False
+    present = {host.id for host in look.read.hosts() if host.lives}
+
+    def is_others(run: Run) -> bool:
+        return run.host != own and (run.host in present or look.read.host_of(run.workflow_id) != own)
+
+    return is_others
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from ...config import Settings
 from ...model.clock import SystemClock, iso
 from ...model.errors import LedgerError, LedgerUnusable
 from ...model.ledger_address import shown
-from ...reading.look import LastingLook
+from ...reading.look import LastingLook, Look
 from ...reading.wording import count
 from ..connections import shortage
 from ..control import ControlSocket
@@ -99,9 +99,13 @@ async def _work(
     Gives why it cannot, and whether calls were cut off."""
     work, ending = asyncio.ensure_future(keep.serve()), asyncio.ensure_future(end_wanted(keep, told_to_end))
     why = unread = None
+
+    def news(look: Look) -> list[NewsLine]:
+        return narrator.news(look, keep.parts.ledger.host)  # which changes when it takes another place
+
     while not work.done() and not ending.done() and why is None:
         try:
-            log.news(await asyncio.to_thread(look.ask, narrator.news))  # a database is asked over a network
+            log.news(await asyncio.to_thread(look.ask, news))  # a database is asked over a network
             unread = None
         except LedgerUnusable as error:
             if unread is None:
@@ -117,7 +121,7 @@ async def _work(
     was_cut = await keep.host.close(FINISH_S)
     try:
         await work
-        log.news(look.ask(narrator.news))
+        log.news(look.ask(news))
     except LedgerError as error:  # a database that cannot be written to can mostly not be read either
         if why is None:
             why = error.message

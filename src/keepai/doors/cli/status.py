@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from ...ledger.base import SeenHost
 from ...ledger.rows import run_record
 from ...model.records import Escalation, Gap, Run, Workflow
 from ...reading.digest import digest as made
 from ...reading.look import Look
 from ...reading.offered_acts import commands
+from ...reading.shared_hosts import at_work, place
 from ...reading.wording import ago, count, kept_bytes
 from ...script.duration import BadDuration, parse_duration
 from ..control import is_running
@@ -33,8 +33,8 @@ def status(session: CommandSession, as_json: bool) -> None:
         asked = questions(session, look)
         entries = [(w, stopped(look, w.id, w.name, asked), [q for q in asked if q.workflow_id == w.id])
                    for w in look.views.workflows(look.now_ms)]
-        at_work = [placed(host) for host in look.read.hosts() if host.works and host.lives]
-        running = bool(at_work) or is_running(session.settings().ledger)
+        places = [place(host) for host in at_work(look.read)]
+        running = bool(places) or is_running(session.settings().ledger)
         if as_json:
             workflows = [
                 {**w.to_json(), "blocked": stop.to_json() if stop else None, "needs_you": [q.id for q in of_it]}
@@ -42,13 +42,13 @@ def status(session: CommandSession, as_json: bool) -> None:
             ]
             echo_json({"host": running, "refused": look.read.refused, "shown": shown, "workflows": workflows})
         else:
-            _print(look, entries, running, at_work)
+            _print(look, entries, running, places)
     sys.exit(4 if asked or look.read.refused else 0)
 
 
 def _print(
     look: Look, entries: list[tuple[Workflow, StoppedRun | None, list[Escalation]]], running: bool,
-    at_work: Sequence[str],
+    places: Sequence[str],
 ) -> None:
     for workflow, stop, asked in entries:
         echo(f"{plain(workflow.name)}  {paint(workflow.status)}  version {workflow.version}  {workflow.id}")
@@ -59,15 +59,10 @@ def _print(
         echo("No workflow is deployed yet. `keep deploy FILE` deploys one.")
     if look.read.refused:
         echo(plain(look.read.refused))
-    elif at_work:
-        echo(f"At work: {', '.join(at_work)}.")
+    elif places:
+        echo(plain(f"At work: {', '.join(places)}."))
     else:
         echo("A host is running." if running else "No host is running: nothing happens until `keep dev` starts one.")
-
-
-def placed(host: SeenHost) -> str:
-    """Where a host is."""
-    return f"process {host.pid} on {plain(host.machine)}"
 
 
 def _facts(

@@ -74,6 +74,11 @@ class PostgresReader(PostgresStatements):
             for row in self.all("heartbeat_all")
         ]
 
+    def host_of(self, workflow_id: str) -> str | None:
+        """The id of the host that was the last to take a workflow and has not given it back."""
+        row = self.one("owner_host", workflow_id=workflow_id)
+        return str(row["id"]) if row else None
+
     def change(self) -> int:
         """A number that changes whenever somebody commits."""
         row = self.one("ledger_change")

@@ -231,6 +231,10 @@ select handler, max(created_at) as began_at from (
   select r.handler, r.created_at from run r where r.workflow_id = :workflow_id order by r.seq desc limit :runs) newest
 group by handler;
 
+-- name: look_host
+-- One host.
+select * from host where id = :host;
+
 -- name: look_hosts
 -- The newest hosts of this ledger, newest first.
 select * from host order by epoch desc limit :limit;

@@ -58,6 +58,10 @@ class SqliteReader(Statements):
         """A file says nothing of that: its lock does."""
         return []
 
+    def host_of(self, workflow_id: str) -> str | None:
+        """A file does not say that either: whoever has its lock runs all workflows."""
+        return None
+
     def change(self) -> int:
         """A number that changes whenever somebody commits."""
         return self._pragma("data_version")

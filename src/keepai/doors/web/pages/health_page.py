@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -15,8 +14,9 @@ from starlette.routing import Route
 from ....ledger.opening import library, schema
 from ....model.clock import iso
 from ....reading.look import Look
+from ....reading.shared_hosts import heard, no_runner, place, runner, state
 from ....reading.wording import count, size
-from ...health_checks import FAIL, OK, WARN, HealthLine, check_channels, check_clock, check_disk
+from ...health_checks import FAIL, OK, WARN, HealthLine, check_channels, check_clock, check_disk, check_hosts
 from ..deep_checks import DeepChecks
 from ..site import NavLink, show, site
 
@@ -28,11 +28,12 @@ HOSTS_SHOWN = 5
 
 async def _health(request: Request) -> Response:
     stopped, examined = site(request).keep.parts.ledger.stopped(), _deep_checks(request)
+    own = site(request).keep.parts.ledger.host
     connectors = [(each.name, each.account) for each in site(request).keep.parts.connectors.values()]
 
     def read(look: Look, request: Request) -> Mapping[str, Any]:
         found = [*_troubles(look, stopped), *(each for each in examined.found if each.state != OK)]
-        return {"found": found, "examined": examined, "connectors": connectors, "stopped": stopped, **_facts(look)}
+        return {"found": found, "examined": examined, "connectors": connectors, "stopped": stopped, **_facts(look, own)}
 
     return await show(request, "health.html", read)
 
@@ -45,7 +46,8 @@ async def _examine(request: Request) -> Response:
 
 async def _healthz(request: Request) -> Response:
     stopped = site(request).keep.parts.ledger.stopped()
-    told = await site(request).looks.read(lambda look: _told(look, stopped))
+    own = site(request).keep.parts.ledger.host
+    told = await site(request).looks.read(lambda look: _told(look, own, stopped))
     return JSONResponse(told, 503 if stopped else 200)
 
 
@@ -58,8 +60,8 @@ def _deep_checks(request: Request) -> DeepChecks:
     return found
 
 
-def _told(look: Look, stopped: str | None) -> dict[str, Any]:
-    [host] = look.read.all("look_hosts", limit=1)
+def _told(look: Look, own: str, stopped: str | None) -> dict[str, Any]:
+    [host] = look.read.all("look_host", host=own)
     oldest = look.read.one("look_oldest_pending")
     return {
         "ok": stopped is None, "stopped": stopped, "version": version("keepai"), "pid": host["pid"],
@@ -69,11 +71,13 @@ def _told(look: Look, stopped: str | None) -> dict[str, Any]:
     }
 
 
-def _facts(look: Look) -> dict[str, Any]:
+def _facts(look: Look, own: str) -> dict[str, Any]:
     return {
-        "hosts": look.read.all("look_hosts", limit=HOSTS_SHOWN), "version": version("keepai"),
+        "this": look.read.one("look_host", host=own), "version": version("keepai"),
+        "before": [row for row in look.read.all("look_hosts", limit=HOSTS_SHOWN) if row["id"] != own],
+        "present": look.read.hosts(), "state": state, "place": place, "heard": heard,
         "oldest": look.read.one("look_oldest_pending"), "name_of_ledger": look.read.name,
-        "bytes": size(look.read.bytes()), "own_pid": os.getpid(), "entries": look.views.version(),
+        "bytes": size(look.read.bytes()), "entries": look.views.version(),
         "file": _facts_of_file(look.read.path) if look.read.path else None,
     }
 
@@ -89,7 +93,7 @@ def _facts_of_file(file: Path) -> dict[str, Any]:
 def _troubles(look: Look, stopped: str | None) -> list[HealthLine]:
     """What is wrong as far as the ledger and this machine show, without asking a connector."""
     disk = [check_disk(look.read.path)] if look.read.path else []
-    found = [each for each in (*disk, check_clock(look), *check_channels(look)) if each.state != OK]
+    found = [each for each in (*disk, check_clock(look), *check_hosts(look), *check_channels(look)) if each.state != OK]
     if stopped:
         do = "Mend that, then end Keep and start it again: nothing that was recorded is lost."
         found.insert(0, HealthLine("ledger", FAIL, stopped, do))
@@ -97,6 +101,8 @@ def _troubles(look: Look, stopped: str | None) -> list[HealthLine]:
         if workflow.stale:
             said = f"{count(workflow.stale, 'event')} of {workflow.name} waited for longer than policy.stale_s allows."
             found.append(HealthLine("events", WARN, said, "The page Events shows why no consumer takes them."))
+        if look.read.path is None and runner(look.read, workflow.id) is None:
+            found.append(HealthLine("workflow", WARN, f"No host runs {workflow.name}.", no_runner(look.read)))
     return found
 
 

@@ -21,6 +21,7 @@ from ....reading.graph_svg import svg
 from ....reading.look import Look
 from ....reading.offered_acts import CLASSES
 from ....reading.overview import glances, standing_of
+from ....reading.shared_hosts import no_runner, place, runner
 from ....reading.wording import kept_bytes
 from ....reading.workflow_details import VersionInfo, schedule_text
 from ....script.topic_graph import graph
@@ -48,11 +49,11 @@ def _needs_you(look: Look, request: Request) -> Mapping[str, Any]:
 
 async def _workflow(request: Request) -> Response:
     parts = site(request).keep.parts
-    surface, accounts = parts.surface, {name: parts.account(name) for name in parts.connectors}
+    own, surface, accounts = parts.ledger.host, parts.surface, {name: parts.account(name) for name in parts.connectors}
 
     def read(look: Look, request: Request) -> Mapping[str, Any]:
         return {
-            **_read_workflow(look, request), "can_ask": lambda capability: surface.kind(capability) is Kind.MUTATION,
+            **_read_workflow(look, request), "own": own, "can_ask": lambda capability: surface.kind(capability) is Kind.MUTATION,
             "other_account": lambda each: each.other_account(accounts),
         }
 
@@ -74,7 +75,8 @@ def _read_workflow(look: Look, request: Request) -> Mapping[str, Any]:
         "handlers": workflow_details.handler_times(look.read, row, manifest),
         "versions": workflow_details.versions(look.read, row),
         "permissions": workflow_details.permissions(look.read, row, manifest), "most": VERSIONS_SHOWN,
-        "held": run is not None,
+        "held": run is not None, "shared": look.read.path is None, "runner": runner(look.read, row["id"]),
+        "place": place, "no_runner": no_runner(look.read),
         "has_schedule": any(each.kind != "consumer" for each in manifest.handlers),
     }
 

@@ -63,6 +63,10 @@ delete from owner where epoch = :epoch;
 -- The workflows that a host runs.
 select workflow_id from owner where epoch = :epoch order by workflow_id;
 
+-- name: owner_host
+-- Which host was the last to take a workflow, and has not given it back.
+select h.id from owner o join host h on h.epoch = o.epoch where o.workflow_id = :workflow_id;
+
 -- name: owner_count
 -- How many workflows there are, and how many of them a host runs.
 select (select count(*) from workflow) as workflows, (select count(*) from owner where epoch = :epoch) as own;
