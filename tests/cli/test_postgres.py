@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -132,6 +133,36 @@ def test_commands_reach_the_host_of_a_database_and_webhooks_come_in(
     assert not control.is_running(database.address)
     with database.store.server.connect(dbname=database.store.database) as judge:
         assert judge.execute("select count(*) from keep.delivery").fetchall() == [(1,)]
+
+
+def run_line(line: str) -> str | None:
+    """The id of the run that a line of a log is about."""
+    return json.loads(line).get("run_id")
+
+
+def test_each_line_stands_in_the_log_of_the_host_that_did_it(database: DatabasePlace) -> None:
+    names, source = ("left", "right"), (database.folder / "flow.js").read_text("utf-8")
+    for name in names:
+        (database.folder / f"{name}.js").write_text(source.replace("email-to-sheets", name), "utf-8")
+        database.type("deploy", f"{name}.js", "--grant", "all")
+    served = [database.spawn("serve", "--json") for _ in names]
+    logs = []
+    try:
+        until(lambda: [each["workflows"] for each in database.json("hosts")] == [1, 1])
+        host_of = {each["pid"]: each["id"] for each in database.json("hosts")}
+        database.deliver("Invoice 1")
+        for name in names:
+            database.type("run-now", name)
+        until(lambda: all(database.type("outputs", name).stdout.startswith("applied") for name in names))
+    finally:
+        for host in served:  # one after the other: the last one has everything
+            host.send_signal(signal.SIGTERM)
+            logs.append(host.communicate(timeout=30)[1].splitlines())
+    ran = {run["id"]: run["host"] for name in names for run in database.json("runs", name)}
+    for host, log in zip(served, logs, strict=True):
+        told = [each for each in map(run_line, log) if each]
+        assert {ran[each] for each in told} == {host_of[host.pid]}
+        assert any("applied sheets.appendRow" in line for line in log)
 
 
 def test_a_host_elsewhere_is_seen_and_a_command_acts_beside_it(database: DatabasePlace) -> None:

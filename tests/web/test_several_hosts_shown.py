@@ -82,7 +82,7 @@ async def test_the_page_lists_every_host_and_says_which_is_this_one(shared: Serv
     await shared.story.keep.run_until_idle()  # what rests is handed over
     await second.run_until_idle()
     first, other = await hosts_shown(shared)
-    where = r"process \d+ on \S+ .*? (now|\d+ s ago)"
+    where = rf"{os.getpid()} on {gethostname()} .*? (now|\d+ s ago)"
     assert re.fullmatch(rf"{name_of(shared.story.keep)} this one ● at work 1 {where}", first), first
     assert re.fullmatch(rf"{name_of(second)} ● at work 1 {where}", other), other
     assert "Keep sees nothing wrong." in texts((await shared.get("/health")).body)
@@ -93,7 +93,7 @@ async def test_what_is_said_of_this_host_is_not_said_of_one_that_came_later(
 ) -> None:
     with store.raw() as tables:
         tables.execute("update host set machine = 'box-b', pid = 4711 where epoch = ?", (second.parts.ledger.epoch,))
-    assert "process 4711 on box-b" in (await hosts_shown(shared))[1]
+    assert " 4711 on box-b " in (await hosts_shown(shared))[1]
     page = (await shared.get("/health")).body
     assert f"process {os.getpid()} on {gethostname()}" in page.partition('id="host"')[2].partition("</section>")[0]
     assert "Hosts before it" not in page
@@ -134,7 +134,7 @@ async def test_the_page_of_a_workflow_says_which_host_runs_it(shared: Served, se
     of_second = next(wf for wf in told if name_of(second) in told[wf])
     assert of_first != of_second
     where = f"process {os.getpid()} on {gethostname()}"
-    assert f"The host {name_of(shared.story.keep)} runs it: {where}, this one." in told[of_first]
+    assert f"This host {name_of(shared.story.keep)} runs it: {where}." in told[of_first]
     assert f"The host {name_of(second)} runs it: {where}." in told[of_second]
 
 
@@ -144,11 +144,11 @@ async def test_a_workflow_that_no_host_runs_is_a_trouble(shared: Served, second:
     silent(store, shared.story.keep)
     soon = "A host that is at work takes it over within seconds."
     assert f"○ no host No host runs it. {soon}" in await shown_of(shared, wf)
-    assert f"No host runs lines. {soon}" in texts((await shared.get("/health")).body)
+    assert f"No host runs the workflow lines. {soon}" in texts((await shared.get("/health")).body)
     silent(store, second)
     never = "Nothing happens in it until `keep dev` or `keep serve` starts a host."
     assert f"○ no host No host runs it. {never}" in await shown_of(shared, wf)
-    assert f"No host runs lines. {never}" in texts((await shared.get("/health")).body)
+    assert f"No host runs the workflow lines. {never}" in texts((await shared.get("/health")).body)
 
 
 async def test_the_page_of_a_file_says_nothing_of_several_hosts(standing: Served) -> None:

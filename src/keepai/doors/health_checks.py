@@ -104,9 +104,10 @@ def check_hosts(look: Look) -> list[HealthLine]:
     """The hosts that are silent: each may be dead, and only then is it known what became of its last calls."""
     return [
         HealthLine(
-            "host", WARN, f"{host.id} ({visible(place(host))}) was last heard {heard(host)}. It is not known to be dead.",
-            f"Start Keep on {visible(host.machine)}, where one can see that it has ended. If that machine is off for good, "
-            f"say `keep host dead {host.id}`.")
+            "host", WARN,
+            f"{host.id} ({visible(place(host))}) was last heard {heard(host)}. It is not known to be dead.",
+            f"Start Keep on {visible(host.machine)}, where one can see that it has ended. If that machine is off for "
+            f"good, say `keep host dead {host.id}`.")
         for host in look.read.hosts() if host.works and not host.lives
     ]
 

@@ -63,6 +63,7 @@ class Narrator:
     def __init__(self) -> None:
         self._known: dict[str, _WorkflowProgress] = {}
         self._change: int | None = None
+        self._present: set[str] = set()  # the hosts that were there at the last look
 
     def catch_up(self, look: Look) -> None:
         """Treat everything up to now as reported."""
@@ -76,13 +77,26 @@ class Narrator:
             return []
         self._change = change
         told: list[NewsLine] = []
-        is_others = _others(look, host)
+        is_others = self._others(look, host)
         for row in look.read.all("workflow_all"):
             known = self._known.setdefault(row["id"], _WorkflowProgress())
             for run in self._changed(look, row["id"], known):
                 lines = self._about(look, run, row["name"], known)
                 told += [] if is_others(run) else lines
         return told
+
+    def _others(self, look: Look, own: str | None) -> Callable[[Run], bool]:
+        """Whether another host reports a run: the one that ran it, or, once that is gone, the one that has its workflow
+        by now. What a host did until it was gone, it has reported itself."""
+        if own is None or look.read.path is not None:
+            return lambda run: False
+        present = {host.id for host in look.read.hosts() if host.lives}
+        before, self._present = self._present, present
+
+        def is_others(run: Run) -> bool:
+            return run.host != own and (run.host in before | present or look.read.host_of(run.workflow_id) != own)
+
+        return is_others
 
     def _changed(self, look: Look, workflow_id: str, known: _WorkflowProgress) -> list[Run]:
         """New runs and unfinished ones, oldest first."""
@@ -107,18 +121,6 @@ class Narrator:
         if before is None or (before[0], before[2]) != (run.status, run.retry_at):
             told += _of_run(look, run, name, did)
         return [NewsLine(at, name, run.handler, run.id, kind, state, text) for at, kind, state, text in told]
-
-
-def _others(look: Look, own: str | None) -> Callable[[Run], bool]:
-    """Whether another host reports a run: the one that ran it, or, if that is gone, the one that has its workflow."""
-    if own is None or look.read.path is not None:
-        return lambda run: False
-    present = {host.id for host in look.read.hosts() if host.lives}
-
-    def is_others(run: Run) -> bool:
-        return run.host != own and (run.host in present or look.read.host_of(run.workflow_id) != own)
-
-    return is_others
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from ....ledger.opening import library, schema
 from ....model.clock import iso
 from ....reading.look import Look
-from ....reading.shared_hosts import heard, no_runner, place, runner, state
+from ....reading.shared_hosts import heard, no_runner, runner, state
 from ....reading.wording import count, size
 from ...health_checks import FAIL, OK, WARN, HealthLine, check_channels, check_clock, check_disk, check_hosts
 from ..deep_checks import DeepChecks
@@ -75,7 +75,7 @@ def _facts(look: Look, own: str) -> dict[str, Any]:
     return {
         "this": look.read.one("look_host", host=own), "version": version("keepai"),
         "before": [row for row in look.read.all("look_hosts", limit=HOSTS_SHOWN) if row["id"] != own],
-        "present": look.read.hosts(), "state": state, "place": place, "heard": heard,
+        "present": look.read.hosts(), "state": state, "heard": heard,
         "oldest": look.read.one("look_oldest_pending"), "name_of_ledger": look.read.name,
         "bytes": size(look.read.bytes()), "entries": look.views.version(),
         "file": _facts_of_file(look.read.path) if look.read.path else None,
@@ -102,7 +102,8 @@ def _troubles(look: Look, stopped: str | None) -> list[HealthLine]:
             said = f"{count(workflow.stale, 'event')} of {workflow.name} waited for longer than policy.stale_s allows."
             found.append(HealthLine("events", WARN, said, "The page Events shows why no consumer takes them."))
         if look.read.path is None and runner(look.read, workflow.id) is None:
-            found.append(HealthLine("workflow", WARN, f"No host runs {workflow.name}.", no_runner(look.read)))
+            said = f"No host runs the workflow {workflow.name}."
+            found.append(HealthLine("workflow", WARN, said, no_runner(look.read)))
     return found
 
 

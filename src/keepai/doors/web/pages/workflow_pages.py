@@ -53,7 +53,8 @@ async def _workflow(request: Request) -> Response:
 
     def read(look: Look, request: Request) -> Mapping[str, Any]:
         return {
-            **_read_workflow(look, request), "own": own, "can_ask": lambda capability: surface.kind(capability) is Kind.MUTATION,
+            **_read_workflow(look, request), "own": own,
+            "can_ask": lambda capability: surface.kind(capability) is Kind.MUTATION,
             "other_account": lambda each: each.other_account(accounts),
         }
 
