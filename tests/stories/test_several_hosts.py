@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from keepai import Connector, Keep
+from keepai.doors.cli.narrator import Narrator
 from keepai.engine import host
 from keepai.ledger.checks import check
 from keepai.ledger.opening import open_reader
 from keepai.ledger.postgres import lease
 from keepai.ledger.transitions import workflows
+from keepai.reading.look import open_look
 from tests.harness import POLL, Story, consumer, producer, take_first, workflow
 from tests.ledger.stores import PostgresStore
 
@@ -94,6 +96,33 @@ async def test_a_host_that_joins_takes_nothing_from_one_that_is_at_work(story: S
     assert rows(story, "a") == []
     await story.run()
     assert rows(story, "a") == ["1"]
+
+
+async def test_each_host_reports_what_it_did_and_what_comes_of_a_run_whose_host_is_gone(
+    story: Story, second: Keep,
+) -> None:
+    first, logs = story.keep, (Narrator(), Narrator())
+    names = [keep.parts.ledger.host for keep in (first, second)]
+
+    def told(number: int) -> list[str]:
+        with open_look(story.path, second.parts.policy) as look:
+            return [line.kind if line.kind == "needs_you" else line.state for line in logs[number].news(look, names[number])]
+
+    story.world.on("sheets.appendRow").lose_answer()
+    story.world.on_reconcile("sheets.appendRow").retry(after=7 * 3600, times=None)
+    await story.deploy(appends("a"))
+    story.feed.put("1")
+    assert told(1) == []
+    await story.run()
+    assert "needs_reconcile" in told(0)
+    await first.close()
+    await second.run_until_idle()  # it has the workflow from now on
+    assert told(1) == [], "the first one has reported that"
+    for _ in range(4):
+        story.clock.advance(hours=7)
+        await second.run_until_idle()
+    assert "needs_you" in told(1)
+    await story.open()
 
 
 async def test_the_work_of_a_host_that_ends_in_order_goes_on_elsewhere(story: Story, second: Keep) -> None:
