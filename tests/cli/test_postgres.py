@@ -188,6 +188,9 @@ def test_a_host_that_is_silent_counts_as_dead_when_a_person_says_so(database: Da
     assert "No host is running" in database.type("status").stdout
     [silent] = database.json("hosts")
     assert (silent["state"], silent["lives"]) == ("silent", False)
+    lines = [each for each in database.json("doctor") if each["name"] == "host"]
+    assert ["none is running" in lines[0]["said"], "It is not known to be dead." in lines[1]["said"]] == [True, True]
+    assert f"say `keep host dead {silent['id']}`" in lines[1]["do"]
     assert "No host of several is 'hst_no'" in database.type("host", "dead", "hst_no", code=1).stderr
     database.json("host", "dead", silent["id"])
     assert database.json("hosts") == []

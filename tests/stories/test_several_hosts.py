@@ -125,6 +125,31 @@ async def test_each_host_reports_what_it_did_and_what_comes_of_a_run_whose_host_
     await story.open()
 
 
+@pytest.mark.usefixtures("at_work")
+async def test_a_host_that_takes_another_place_reports_what_it_did_before(
+    story: Story, second: Keep, store: PostgresStore,
+) -> None:
+    narrator, ledger = Narrator(), story.keep.parts.ledger
+
+    def told() -> list[str]:
+        with open_look(story.path, second.parts.policy) as look:
+            return [line.text for line in narrator.news(look, ledger.host)]
+
+    wf, before = await story.deploy(appends("a")), ledger.host
+    assert told() == []
+    story.feed.put("1")
+    await story.keep.run_now(wf)
+    await until(lambda: rows(story, "a"))
+
+    async def committed() -> bool:
+        return [run.status for run in await second.runs(wf)][-1] == "committed"
+
+    await until(committed)
+    silent(story, store)
+    await until(lambda: ledger.host != before)
+    assert "committed" in told()
+
+
 async def test_the_work_of_a_host_that_ends_in_order_goes_on_elsewhere(story: Story, second: Keep) -> None:
     await story.deploy(appends("a"))
     story.feed.put("1")

@@ -64,6 +64,7 @@ class Narrator:
         self._known: dict[str, _WorkflowProgress] = {}
         self._change: int | None = None
         self._present: set[str] = set()  # the hosts that were there at the last look
+        self._own: str | None = None  # which of them this one was
 
     def catch_up(self, look: Look) -> None:
         """Treat everything up to now as reported."""
@@ -91,10 +92,11 @@ class Narrator:
         if own is None or look.read.path is not None:
             return lambda run: False
         present = {host.id for host in look.read.hosts() if host.lives}
-        before, self._present = self._present, present
+        ours, theirs = {own, self._own}, self._present | present
+        self._own, self._present = own, present
 
         def is_others(run: Run) -> bool:
-            return run.host != own and (run.host in before | present or look.read.host_of(run.workflow_id) != own)
+            return run.host not in ours and (run.host in theirs or look.read.host_of(run.workflow_id) != own)
 
         return is_others
 
