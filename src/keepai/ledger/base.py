@@ -83,6 +83,10 @@ class OpenReader(Reader, Protocol):
         knows; a file does not."""
         ...
 
+    def without_host(self) -> frozenset[str]:
+        """The workflows that no host at work runs, if the ledger itself knows; a file does not."""
+        ...
+
     def change(self) -> int:
         """A number that changes whenever somebody commits."""
         ...

@@ -17,6 +17,9 @@ from .mark_file import MarkFile
 from .tables import migrations, number, refuse_newer
 
 
+_WITHOUT_HOST_MAX = 100_000
+
+
 class PostgresReader(PostgresStatements):
     """Reads one ledger until `close`; whatever PostgreSQL raises is a sentence that says what to do."""
 
@@ -78,6 +81,10 @@ class PostgresReader(PostgresStatements):
         """The id of the host that was the last to take a workflow and has not given it back."""
         row = self.one("owner_host", workflow_id=workflow_id)
         return str(row["id"]) if row else None
+
+    def without_host(self) -> frozenset[str]:
+        """The workflows that no host at work runs."""
+        return frozenset(str(row["workflow_id"]) for row in self.all("owner_free", limit=_WITHOUT_HOST_MAX))
 
     def change(self) -> int:
         """A number that changes whenever somebody commits."""

@@ -62,6 +62,10 @@ class SqliteReader(Statements):
         """A file does not say that either: whoever has its lock runs all workflows."""
         return None
 
+    def without_host(self) -> frozenset[str]:
+        """Nor that."""
+        return frozenset()
+
     def change(self) -> int:
         """A number that changes whenever somebody commits."""
         return self._pragma("data_version")

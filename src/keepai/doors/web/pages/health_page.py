@@ -14,7 +14,7 @@ from starlette.routing import Route
 from ....ledger.opening import library, schema
 from ....model.clock import iso
 from ....reading.look import Look
-from ....reading.shared_hosts import heard, no_runner, runner, state
+from ....reading.shared_hosts import heard, no_runner, state
 from ....reading.wording import count, size
 from ...health_checks import FAIL, OK, WARN, HealthLine, check_channels, check_clock, check_disk, check_hosts
 from ..deep_checks import DeepChecks
@@ -97,11 +97,12 @@ def _troubles(look: Look, stopped: str | None) -> list[HealthLine]:
     if stopped:
         do = "Mend that, then end Keep and start it again: nothing that was recorded is lost."
         found.insert(0, HealthLine("ledger", FAIL, stopped, do))
+    without_host = look.read.without_host()
     for workflow in look.views.workflows(look.now_ms):
         if workflow.stale:
             said = f"{count(workflow.stale, 'event')} of {workflow.name} waited for longer than policy.stale_s allows."
             found.append(HealthLine("events", WARN, said, "The page Events shows why no consumer takes them."))
-        if look.read.path is None and runner(look.read, workflow.id) is None:
+        if workflow.id in without_host:
             said = f"No host runs the workflow {workflow.name}."
             found.append(HealthLine("workflow", WARN, said, no_runner(look.read)))
     return found
