@@ -16,10 +16,6 @@ from .lease import LEASE_MS
 from .mark_file import MarkFile
 from .tables import migrations, number, refuse_newer
 
-
-_WITHOUT_HOST_MAX = 100_000
-
-
 class PostgresReader(PostgresStatements):
     """Reads one ledger until `close`; whatever PostgreSQL raises is a sentence that says what to do."""
 
@@ -84,7 +80,7 @@ class PostgresReader(PostgresStatements):
 
     def without_host(self) -> frozenset[str]:
         """The workflows that no host at work runs."""
-        return frozenset(str(row["workflow_id"]) for row in self.all("owner_free", limit=_WITHOUT_HOST_MAX))
+        return frozenset(str(row["workflow_id"]) for row in self.all("owner_missing", silent_ms=LEASE_MS))
 
     def change(self) -> int:
         """A number that changes whenever somebody commits."""

@@ -46,6 +46,12 @@ select w.id as workflow_id from workflow w left join owner o on o.workflow_id = 
 where not exists (select 1 from heartbeat b where b.epoch = o.epoch and b.lost_at is null)
 order by w.id limit :limit;
 
+-- name: owner_missing
+-- Workflows that nobody runs: their host has no place, or was silent for too long.
+select w.id as workflow_id from workflow w left join owner o on o.workflow_id = w.id
+where not exists (select 1 from heartbeat b where b.epoch = o.epoch and b.lost_at is null
+  and b.beat_at > (extract(epoch from clock_timestamp()) * 1000)::bigint - :silent_ms);
+
 -- name: owner_take
 -- A host runs a workflow from now on.
 insert into owner (workflow_id, epoch) values (:workflow_id, :epoch)
