@@ -16,6 +16,7 @@ from .lease import LEASE_MS
 from .mark_file import MarkFile
 from .tables import migrations, number, refuse_newer
 
+
 class PostgresReader(PostgresStatements):
     """Reads one ledger until `close`; whatever PostgreSQL raises is a sentence that says what to do."""
 
