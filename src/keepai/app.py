@@ -338,4 +338,4 @@ async def _let_go(parts: Parts) -> None:
     """Close the ledger; a call that still goes on keeps its lock, which is the proof that it has not ended."""
     if parts.redactor is not None:
         redacted_logs.uncover(parts.redactor)
-    await parts.ledger.close(keep_lock=bool(parts.calls))
+    await parts.ledger.close(keep_lock=bool(parts.calls or parts.call_ends.under_way))

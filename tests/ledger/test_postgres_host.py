@@ -287,6 +287,57 @@ async def test_of_the_calls_of_a_lost_place_only_those_under_way_stay_open(
     assert await ledger.one("host_over", epoch=epoch) is not None
 
 
+async def test_a_question_about_a_call_that_has_ended_is_looked_at_again(
+    ledger: PostgresLedger, store: PostgresStore,
+) -> None:
+    await ledger.write(in_flight)
+    await shares(ledger)
+    [call] = await ledger.all("mutation_of_epoch", epoch=ledger.epoch)
+    second = PostgresLedger(store.url)
+    with store.raw() as tables:
+        silent(tables, ledger)
+    await shares(second)
+    await second.write(taken_over, call["id"])
+    await ledger.rejoin(())  # it knows that the call has ended
+    assert (await shares(second)).touched == {call["workflow_id"]}
+    await second.close()
+
+
+async def test_what_is_known_of_a_call_waits_until_its_run_was_taken_over(
+    ledger: PostgresLedger, store: PostgresStore,
+) -> None:
+    await ledger.write(in_flight)
+    [call] = await ledger.all("mutation_of_epoch", epoch=ledger.epoch)
+    ended(store)
+    await fails(ledger)
+    await ledger.rejoin((call["id"],))
+    await shares(ledger)  # the workflow is its own again, and its run is still that of the lost place
+    it_happened = LateEvidence("1", True, "{}", '{"status":"applied"}')
+    assert await ledger.write(mutations.close, call["id"], it_happened) is False
+    await shares(ledger)
+    await ledger.write(taken_over, call["id"])
+    await shares(ledger)
+    row = await ledger.one("mutation_by_id", mutation_id=call["id"])
+    assert row is not None
+    assert row["status"] == "applied"
+
+
+async def test_a_server_that_stands_still_holds_no_host_that_has_lost_its_place(
+    ledger: PostgresLedger, store: PostgresStore,
+) -> None:
+    await ledger.write(rows.deploy)
+    with store.raw() as tables:
+        tables.execute("begin")
+        tables.execute("select from ledger for update")  # nobody is answered
+        waiting = asyncio.ensure_future(ledger.write(rows.deploy, "other"))
+        await asyncio.sleep(0.05)
+        ledger._place._heard -= 60_000
+        with pytest.raises(LedgerStopped):
+            ledger.check()
+        with pytest.raises(LedgerStopped):
+            await asyncio.wait_for(waiting, 5)  # and not the ten seconds for which it waits for a lock
+
+
 async def fails(ledger: PostgresLedger) -> None:
     with pytest.raises(LedgerStopped):
         await ledger.write(rows.deploy, "never")

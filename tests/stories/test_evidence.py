@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from keepai import Call, Connector, Policy, Rejected, Verdict, mutation
-from keepai.engine import reconcile
+from keepai.engine import outside, reconcile
 from keepai.ledger.rows import mutation_record
 from keepai.ledger.transitions import mutations
 from keepai.ledger.transitions.mutations import Doubt
@@ -309,3 +310,26 @@ async def test_other_answers_are_refused_for_a_sign(tmp_path: Path) -> None:
                 await story.keep.resolve(row.id, answer)
         [row_now] = await story.rows("mutation_by_id", mutation_id=row.id)
         assert mutation_record(row_now).status == "skipped"
+
+
+async def test_a_call_that_ignores_its_end_is_not_forgotten_when_whoever_waits_for_it_is_cut_off() -> None:
+    told_to_end, may_end = asyncio.Event(), asyncio.Event()
+
+    async def stubborn(params: Any, call: Any) -> None:
+        while not may_end.is_set():
+            try:
+                await may_end.wait()
+            except asyncio.CancelledError:
+                told_to_end.set()
+
+    given_up: list[Any] = []
+    spec: Any = SimpleNamespace(invoke=stubborn)
+    call: Any = None
+    waiting = asyncio.ensure_future(outside.mutate(spec, "x.y", {}, call, 0.001, given_up.append))
+    await told_to_end.wait()
+    waiting.cancel()  # its host has lost its place, or ends
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert [each.done() for each in given_up] == [False]
+    may_end.set()
+    await given_up[0]

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import closing
 from inspect import isawaitable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from keepai import Connector, Keep
 from keepai.doors.cli.narrator import Narrator
 from keepai.engine import host
+from keepai.engine.host_parts import Parts
+from keepai.ledger.account import Head
 from keepai.ledger.checks import check
 from keepai.ledger.opening import open_reader
 from keepai.ledger.postgres import lease
+from keepai.ledger.postgres.store import PostgresLedger
 from keepai.ledger.transitions import workflows
 from keepai.reading.look import open_look
 from tests.harness import POLL, Story, consumer, producer, take_first, workflow
@@ -335,3 +339,64 @@ async def test_what_comes_up_while_hosts_share_out_the_work_is_not_forgotten(
         await asyncio.sleep(0.1)  # it looks, and must not begin now
         tables.execute("commit")
     await until(lambda: rows(story, "a") == ["1", "2"])
+
+
+async def test_who_stops_waiting_while_hosts_share_out_the_work_loses_no_workflow(
+    story: Story, second: Keep, store: PostgresStore,
+) -> None:
+    await story.deploy(appends("a"))
+    story.feed.put("1")
+    await story.keep.close()
+    with store.raw() as tables:
+        tables.execute("begin")
+        tables.execute("select from ledger for update")
+        waits = asyncio.ensure_future(second.run_until_idle())
+        await asyncio.sleep(0.05)
+        waits.cancel()
+        tables.execute("commit")
+    with pytest.raises(asyncio.CancelledError):
+        await waits
+    await second.run_until_idle()
+    assert rows(story, "a") == ["1"]
+    await story.open()
+
+
+async def test_a_workflow_that_cannot_be_taken_over_holds_up_no_other(
+    story: Story, second: Keep, store: PostgresStore, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context["message"]))
+    good, bad = await story.deploy(appends("a")), await story.deploy(appends("b"))
+    story.feed.put("1")
+    await story.keep.close()
+
+    async def recover(parts: Parts, claimed: Collection[str]) -> None:
+        if bad in claimed:
+            raise ValueError("a manifest of a newer Keep")
+        await as_it_is(parts, claimed)
+
+    as_it_is = host.recover
+    monkeypatch.setattr(host, "recover", recover)
+    await second.run_until_idle()
+    assert (rows(story, "a"), rows(story, "b")) == (["1"], [])
+    assert any(f"could not take over {bad}." in each for each in told)
+    assert not any(f"could not take over {good}." in each for each in told)
+    monkeypatch.setattr(host, "recover", as_it_is)
+    await second.run_until_idle()
+    assert rows(story, "b") == ["1"]
+    await story.open()
+
+
+@pytest.mark.usefixtures("at_work")
+async def test_a_host_that_misses_what_it_had_acknowledged_rests_and_says_so_once(
+    story: Story, store: PostgresStore, caplog: pytest.LogCaptureFixture,
+) -> None:
+    ledger = story.keep.parts.ledger
+    assert isinstance(ledger, PostgresLedger)
+    place = ledger._place
+    ledger._mark.tell(place._ledger, place.host, place.epoch, Head(1_000, bytes(32)), story.clock.now_ms())
+    store.server.run("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'keep'")
+    await until(ledger.stopped)
+    await asyncio.sleep(0.2)  # if it does not rest, it says thousands of lines in this time
+    assert "older than it was" in str(ledger.stopped())
+    assert len(caplog.records) < 10

@@ -17,15 +17,15 @@ class CallEnds:
 
     started_ms: int
     seen_ms: dict[str, int] = field(default_factory=dict)
-    under_way: set[str] = field(default_factory=set)  # mutations; a call that was given up may go on for long
+    under_way: dict[str, str] = field(default_factory=dict)  # by mutation, its workflow; a call may go on for long
 
-    def begin(self, mutation_id: str) -> None:
+    def begin(self, mutation: Mutation) -> None:
         """A call is made."""
-        self.under_way.add(mutation_id)
+        self.under_way[mutation.id] = mutation.workflow_id
 
     def seen(self, mutation_id: str, steady_ms: int) -> None:
         """A call has ended."""
-        self.under_way.discard(mutation_id)
+        self.under_way.pop(mutation_id, None)
         self.seen_ms.setdefault(mutation_id, steady_ms)
 
     def forget(self, mutation_id: str) -> None:

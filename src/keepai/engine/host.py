@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from logging import getLogger
+from typing import TypeAlias
 
 from ..ledger.base import Sharing
 from ..ledger.transitions import runs, workflows
@@ -43,6 +44,8 @@ from .telling import Teller
 
 _log = getLogger(__name__)
 
+_Take: TypeAlias = Callable[[Parts, Collection[str]], Awaitable[None]]
+
 #: How often a host that serves looks whether it still has its ledger.
 WATCH_S = 0.5
 #: How long a host that could not take another place waits before it tries again.
@@ -73,7 +76,7 @@ class Host:
         self._own: set[str] = set()  # of a shared ledger: the workflows that this host runs
         self._claimed: set[str] = set()  # it runs these as soon as it has taken over what is there
         self._seen_elsewhere: set[str] = set()  # others have changed something in these
-        self._sharing_now = asyncio.Lock()
+        self._sharing_now, self._shares = asyncio.Lock(), set[asyncio.Task[None]]()
         self._handing_over: frozenset[str] = frozenset()  # it may run these no longer in a moment
         self._held_back: set[str] = set()  # of these: there was something to do in them meanwhile
         self.drains = asyncio.Event()  # set when a person wants this host to end
@@ -88,12 +91,19 @@ class Host:
 
     async def _share(self, sharing: Sharing) -> None:
         """See which workflows this host runs, and what others did in them. It hands over only what rests."""
+        task = asyncio.ensure_future(self._share_in_turn(sharing))
+        self._shares.add(task)
+        task.add_done_callback(self._shares.discard)
+        await asyncio.shield(task)  # what the ledger has given must be known here, whoever stops waiting for it
+
+    async def _share_in_turn(self, sharing: Sharing) -> None:
         async with self._sharing_now:
             await self._share_alone(sharing)
 
     async def _share_alone(self, sharing: Sharing) -> None:
         """What others left is taken over before anything is run there; what a person overtakes is tried again."""
-        self._handing_over = frozenset(self._own & self._agenda.resting() - self._lanes.keys())
+        at_work = self._lanes.keys() | set(self._parts.call_ends.under_way.values())
+        self._handing_over = frozenset(self._own & self._agenda.resting() - at_work)
         share = await sharing.share(self._handing_over)
         self._own -= share.given
         self._handing_over = frozenset()
@@ -104,20 +114,39 @@ class Host:
             self._agenda.forget(workflow_id)
         self._claimed |= share.claimed
         self._seen_elsewhere |= share.touched
-        with suppress(Conflict):
-            if self._claimed or self._seen_elsewhere:
-                await restored_ledger.note_put_back(self._parts)
-            if self._claimed:
-                await recover(self._parts, self._claimed)
-            if self._seen_elsewhere:
-                await reconcile.withdraw(self._parts, self._seen_elsewhere)
-            for workflow_id in self._claimed | self._seen_elsewhere:
-                self._agenda.touch(workflow_id)
-            self._own |= self._claimed
-            self._claimed, self._seen_elsewhere = set(), set()
+        if self._claimed or self._seen_elsewhere:
+            await restored_ledger.note_put_back(self._parts)
+        for workflow_id in await self._taken_over(self._claimed, recover):
+            self._claimed.discard(workflow_id)
+            self._own.add(workflow_id)
+            self._agenda.touch(workflow_id)
+        for workflow_id in await self._taken_over(self._seen_elsewhere, reconcile.withdraw):
+            self._seen_elsewhere.discard(workflow_id)
+            self._agenda.touch(workflow_id)
         if share.drains:
             self.drains.set()
         self._woken.set()
+
+    async def _taken_over(self, workflow_ids: Collection[str], take: _Take) -> list[str]:
+        """Those with which `take` got to its end: all of them together, or else each by itself. Others are tried again
+        with the next share."""
+        wanted = sorted(workflow_ids)
+        if not wanted or await self._took(wanted, take):
+            return wanted
+        return [each for each in wanted if len(wanted) > 1 and await self._took([each], take)]
+
+    async def _took(self, workflow_ids: Collection[str], take: _Take) -> bool:
+        try:
+            await take(self._parts, workflow_ids)
+        except LedgerStopped:
+            raise  # this host has lost its place
+        except Conflict:
+            return False  # a person was quicker
+        except Exception as error:
+            told = f"The host could not take over {', '.join(workflow_ids)}. It tries again; other workflows go on."
+            asyncio.get_running_loop().call_exception_handler({"message": told, "exception": error})
+            return False
+        return True
 
     async def _keep_sharing(self, sharing: Sharing) -> None:
         while True:
@@ -133,13 +162,15 @@ class Host:
     async def _rejoin(self, sharing: Sharing) -> None:
         """This host has lost its place. What was under way is cut off; then it takes another place, and begins anew."""
         _log.warning("%s It takes another place.", sharing.lost())
-        for lane in self._lanes.values():
-            lane.cancel()
+        self._cut_lanes()
         if self._lanes:
             _, stuck = await asyncio.wait(self._lanes.values(), timeout=_CUT_S)
-            self._parts.calls.update(stuck)
+            for lane in stuck:
+                self._parts.calls.add(lane)
+                lane.add_done_callback(self._parts.calls.discard)
         self._lanes.clear()
-        self._own, self._claimed, self._seen_elsewhere, self._agenda = set(), set(), set(), Agenda()
+        async with self._sharing_now:
+            self._own, self._claimed, self._seen_elsewhere, self._agenda = set(), set(), set(), Agenda()
         while not self._closing and self._parts.ledger.stopped() is None:
             try:
                 await sharing.rejoin(self._parts.call_ends.under_way)
@@ -151,8 +182,12 @@ class Host:
             _log.warning("It is host %s now, and runs %d workflows.", self._parts.ledger.host, len(self._own))
             return
 
-    async def _pause(self, seconds: float) -> None:
-        """Wait, unless the host is told to end."""
+    def _cut_lanes(self) -> None:
+        for lane in self._lanes.values():
+            lane.cancel()
+
+    async def _pause(self, seconds: float | None) -> None:
+        """Wait so long, or for ever, unless the host is told to end."""
         self._woken.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -188,6 +223,8 @@ class Host:
             if self._closing or sharing is None:
                 return
             await self._rejoin(sharing)
+            if self._parts.ledger.stopped() is not None:
+                await self._pause(None)  # there is nothing that could be done
 
     async def _serve_beside(self, sharing: Sharing | None) -> None:
         """Until the host is told to end, or has lost its place."""
@@ -200,6 +237,8 @@ class Host:
         finally:
             for each in tending:
                 each.cancel()
+        if self._has_lost_its_place():
+            self._cut_lanes()  # before anything else ends: soon others may run these workflows
         await asyncio.wait(tending)
         for each in tending:
             if not each.cancelled():
@@ -280,6 +319,8 @@ class Host:
             self._parts.calls.update(stuck)  # each is in a call that does not end
         for question in self._parts.questions:
             question.cancel()
+        if self._shares:
+            await asyncio.wait(self._shares, timeout=_CUT_S)
         if self._parts.calls:
             left = max(_CUT_S, self._end_by - loop.time())
             if self._has_lost_its_place() and not self._parts.call_ends.under_way:
@@ -315,6 +356,10 @@ class Host:
     def check_settled(self, mutation: Mutation) -> None:
         """Refuse "it did not happen" while the request may still arrive."""
         left = self.settles_in_ms(mutation)
+        if left is None and mutation.epoch != self._parts.ledger.epoch:
+            raise Refused(
+                f"Host {mutation.sender} may still send mutation {mutation.id}. Answer when it is back; or, if it is "
+                f"dead, say `keep host dead {mutation.sender}`, and answer then.")
         if left is None:
             raise Refused(f"The call of mutation {mutation.id} has not ended yet: it may still happen. Answer later.")
         if left > 0:

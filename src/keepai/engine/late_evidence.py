@@ -15,7 +15,7 @@ from ..ledger.transitions import mutations
 from ..ledger.transitions.mutations import LateEvidence
 from ..model.clock import iso
 from ..model.codec import encode, sound, stored
-from ..model.errors import KeepError, LedgerStopped
+from ..model.errors import Conflict, KeepError, LedgerStopped
 from ..model.records import Mutation
 from . import outside
 from .host_parts import Parts
@@ -60,6 +60,10 @@ async def _tell(parts: Parts, mutation: Mutation, evidence: Callable[[], Awaitab
         except LedgerStopped:
             if sharing is None or parts.ledger.stopped() is not None:
                 raise
+        except Conflict:  # the run is just being taken over
+            if sharing is None:
+                raise
+            await asyncio.sleep(_AGAIN_S)
         while sharing.lost() is not None:  # noqa: ASYNC110 -- a thread of the store knows it first
             await asyncio.sleep(_AGAIN_S)
 

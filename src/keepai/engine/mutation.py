@@ -233,7 +233,7 @@ async def _call(context: RunContext, spec: OperationSpec, mutation: Mutation, st
     if time.monotonic() - started > seconds:  # the host was frozen between the record and the call
         return Answer(refused=Transient(f"{name} was not sent: the host stood still for too long before it could."))
     parts.ledger.check()  # others may take this host for dead
-    parts.call_ends.begin(mutation.id)
+    parts.call_ends.begin(mutation)
     answer = await outside.mutate(
         spec, name, mutation.params, call, seconds, lambda pending: late_evidence.watch_call(parts, mutation, pending),
     )

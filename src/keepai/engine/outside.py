@@ -145,7 +145,11 @@ async def mutate(
     task = await _under_way(spec.invoke, params, call, seconds, given_up)
     if not task.done():
         task.cancel()
-        await asyncio.wait({task}, timeout=_GRACE_S)
+        try:
+            await asyncio.wait({task}, timeout=_GRACE_S)
+        except asyncio.CancelledError:
+            given_up(task)
+            raise
     if task.done() and not task.cancelled():
         return _answer(task, name)
     if not task.done():

@@ -12,7 +12,7 @@ from ..ledger.base import Reader, Row
 from ..ledger.rows import run_record
 from ..ledger.transitions import mutations, repairs, runs
 from ..ledger.transitions.runs import Carry
-from ..model.errors import HostFault, OutcomeUnknown
+from ..model.errors import HostFault, OutcomeUnknown, SenderNotDead
 from ..model.records import Run
 from ..model.states import Status
 from . import failure, reconcile
@@ -46,10 +46,10 @@ async def _take_over(parts: Parts, run: Run) -> None:
     mutation = await parts.ledger.look(in_flight, adopted)
     if mutation is not None:
         closed = mutation.closed_at is not None or await parts.ledger.one("host_over", epoch=mutation.epoch) is not None
-        ended = "The host died" if closed else "A host lost its place"
-        unknown = OutcomeUnknown(
-            f"{ended} while it was sending “{mutation.preview}”; it may or may not have happened."
-        )
+        said = f"while it was sending “{mutation.preview}”; it may or may not have happened."
+        unknown = OutcomeUnknown(f"The host died {said}") if closed else SenderNotDead(
+            f"Host {mutation.sender} was cut off {said} It may still send it: if it is dead, say `keep host dead "
+            f"{mutation.sender}`.", mutation.sender)
         doubt = reconcile.doubt(parts, adopted, mutation, unknown, closed=closed)
         await parts.ledger.write(mutations.doubt, adopted, mutation, doubt, [], barrier=True)
         return

@@ -119,10 +119,12 @@ def leave(tx: Tx, epoch: int, under_way: Collection[str]) -> bool:
             goes_on = True
         else:
             tx.run("mutation_close", mutation_id=row["id"], now=tx.now)
+            tx.run("nudge_insert", workflow_id=row["workflow_id"])  # whoever asked a person can look it up now
     if goes_on:
         tx.run("heartbeat_lose", epoch=epoch, now=tx.now)
     else:
-        end(tx, epoch)
+        tx.run("heartbeat_end", epoch=epoch)
+    tx.one("nudge_others")
     return not goes_on
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import select
+import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -35,6 +36,9 @@ from .tables import Connection, migrate, number
 T = TypeVar("T")
 
 
+_TIMED_OUT = psycopg.errors.IdleInTransactionSessionTimeout
+
+
 @dataclass(frozen=True)
 class WantedVerb:
     """A verb that somebody waits for."""
@@ -59,6 +63,7 @@ class Place:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_moved, self._closing = 0, False
         self._reads: PostgresStatements | None = None
+        self._beats: Connection | None = None  # of the thread that says that it lives
         self._connection = connect(url)
         try:
             statements = PostgresStatements(self._connection)
@@ -240,9 +245,7 @@ class Place:
                 return asked(self._reads)
             with self._reads.moment():
                 return asked(self._reads)
-        except (psycopg.DataError, psycopg.ProgrammingError):
-            raise  # of what was asked, not of the connection
-        except (psycopg.Error, LedgerUnusable) as error:
+        except (psycopg.OperationalError, psycopg.InterfaceError, _TIMED_OUT, LedgerUnusable) as error:
             raise self.lose(error) from None
 
     # -- whether it still has its place ------------------------------------------------------------
@@ -264,8 +267,17 @@ class Place:
                 self.lost = f"The connection to {self._name} was lost: {said}."
             else:
                 self.lost = error.message
+            self._cut_off()
             self._stir()
         return self._without_place()
+
+    def _cut_off(self) -> None:
+        """End the connections under whoever waits for an answer: a server that stands still gives none."""
+        reads = self._reads.connection if self._reads else None
+        for connection in (self._connection, reads, self._beats):
+            if connection is not None:
+                with suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(connection.fileno())) as wire:
+                    wire.shutdown(socket.SHUT_RDWR)
 
     def _without_place(self) -> LedgerStopped:
         return LedgerStopped(f"{self.lost} This host writes nothing and sends nothing until it has another place.")
@@ -286,11 +298,11 @@ class Place:
 
     def _attend(self) -> None:
         """Say again and again that this host lives, and listen whether others have done something."""
-        connection: Connection | None = None
+        connection = self._beats
         while self.lost is None:
             try:
                 if connection is None:
-                    connection = self._connect()
+                    connection = self._beats = self._connect()
                     connection.execute("listen keep")
                     statements = PostgresTransaction(connection, self._ids, self.host, self.epoch)
                 self._beat(statements)
@@ -305,7 +317,7 @@ class Place:
             except (psycopg.Error, LedgerUnusable):
                 if connection is not None:
                     connection.close()
-                connection = None
+                connection = self._beats = None
                 if select.select([self._woken], [], [], lease.BEAT_S / 3)[0]:
                     break
             with suppress(LedgerStopped):

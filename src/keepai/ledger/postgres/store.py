@@ -214,6 +214,10 @@ class PostgresLedger:
         """Finish and let go; with `keep_lock`, nobody takes this host for dead while its process lives."""
         await asyncio.to_thread(self._writing.shutdown)
         await asyncio.to_thread(self._looking.shutdown)
+        if not keep_lock:  # nor do calls of earlier places
+            with suppress(LedgerStopped):
+                for each in self._before:
+                    self._place.transact(lease.leave, (each.epoch, ()), {})
         told = self._place.end(calls_go_on=keep_lock)
         if self._place.epoch not in self._had:
             self._place.close_reads()

@@ -188,7 +188,8 @@ def close(tx: Tx, mutation_id: str, evidence: LateEvidence) -> bool:
     """A call that was given up has ended after all: it is closed, and what it said is heard, by this host if it still
     runs the workflow, or otherwise by the one that does."""
     mutation = _get(tx, mutation_id)
-    if tx.one("workflow_here", workflow_id=mutation.workflow_id, epoch=tx.epoch) is None:
+    is_taken_over = mutation.status is not MutationStatus.IN_FLIGHT or mutation.epoch == tx.epoch
+    if not is_taken_over or tx.one("workflow_here", workflow_id=mutation.workflow_id, epoch=tx.epoch) is None:
         happened = None if evidence.happened is None else int(evidence.happened)
         tx.run("late_mark_insert", mutation_id=mutation_id, epoch=tx.epoch, now=tx.now,
                **{**vars(evidence), "happened": happened})
