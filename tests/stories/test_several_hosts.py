@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from inspect import isawaitable
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from keepai.ledger.opening import open_reader
 from keepai.ledger.postgres import lease
 from keepai.ledger.postgres.store import PostgresLedger
 from keepai.ledger.transitions import workflows
+from keepai.model.errors import LedgerStopped
 from keepai.reading.look import open_look
 from tests.harness import POLL, Story, consumer, producer, take_first, workflow
 from tests.ledger.stores import PostgresStore
@@ -400,3 +401,42 @@ async def test_a_host_that_misses_what_it_had_acknowledged_rests_and_says_so_onc
     await asyncio.sleep(0.2)  # if it does not rest, it says thousands of lines in this time
     assert "older than it was" in str(ledger.stopped())
     assert len(caplog.records) < 10
+
+
+@pytest.mark.usefixtures("at_work")
+async def test_what_was_claimed_from_a_place_that_is_lost_at_once_is_not_run_from_the_next(
+    story: Story, store: PostgresStore, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("a", "b"):
+        await story.deploy(appends(name))
+    ledger = story.keep.parts.ledger
+    assert isinstance(ledger, PostgresLedger)
+    before, as_it_is = ledger.host, host.recover
+    async with AsyncExitStack() as others:
+        async def recover(parts: Parts, claimed: Collection[str]) -> None:
+            monkeypatch.setattr(host, "recover", as_it_is)
+            assert len(claimed) == 2
+            connectors = [*story.world.connectors(), story.feed]
+            await others.enter_async_context(
+                Keep(story.path, connectors=connectors, policy=story.policy, clock=story.clock))
+            raise ledger._place.lose(LedgerStopped("lost again"))
+
+        monkeypatch.setattr(host, "recover", recover)
+        store.server.run("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'keep'")
+        await until(lambda: ledger.host != before and ledger.lost() is None and len(story.keep.host._own) > 0)
+        assert story.keep.host._own == await ledger.own()
+        assert len(story.keep.host._own) == 1
+
+
+@pytest.mark.usefixtures("at_work")
+async def test_what_the_ledger_says_is_what_a_host_runs_whatever_it_believed(
+    story: Story, store: PostgresStore,
+) -> None:
+    wf = await story.deploy(appends("a"))
+    with store.raw() as tables:
+        tables.execute("delete from owner")  # as if an answer of the ledger had been lost
+    await story.keep.host.join()
+    assert story.keep.host._own == {wf}
+    story.keep.host._own.add("wf_000000000000")
+    await story.keep.host.join()
+    assert story.keep.host._own == {wf}

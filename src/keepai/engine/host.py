@@ -114,6 +114,8 @@ class Host:
             self._agenda.forget(workflow_id)
         self._claimed |= share.claimed
         self._seen_elsewhere |= share.touched
+        if len(self._own | self._claimed) != share.owns:
+            await self._learn_own(sharing)
         if self._claimed or self._seen_elsewhere:
             await restored_ledger.note_put_back(self._parts)
         for workflow_id in await self._taken_over(self._claimed, recover):
@@ -126,6 +128,16 @@ class Host:
         if share.drains:
             self.drains.set()
         self._woken.set()
+
+    async def _learn_own(self, sharing: Sharing) -> None:
+        """What the ledger says is what this host runs, whatever it believed: it may have lost an answer."""
+        owned = await sharing.own()
+        for workflow_id in (self._own | self._lanes.keys()) - owned:
+            self._agenda.forget(workflow_id)
+            if workflow_id in self._lanes:
+                self._lanes[workflow_id].cancel()
+        self._own &= owned
+        self._claimed = owned - self._own
 
     async def _taken_over(self, workflow_ids: Collection[str], take: _Take) -> list[str]:
         """Those with which `take` got to its end: all of them together, or else each by itself. Others are tried again
@@ -169,11 +181,11 @@ class Host:
                 self._parts.calls.add(lane)
                 lane.add_done_callback(self._parts.calls.discard)
         self._lanes.clear()
-        async with self._sharing_now:
-            self._own, self._claimed, self._seen_elsewhere, self._agenda = set(), set(), set(), Agenda()
+        await self._begin_anew()
         while not self._closing and self._parts.ledger.stopped() is None:
             try:
                 await sharing.rejoin(self._parts.call_ends.under_way)
+                await self._begin_anew()
                 await self._share(sharing)
             except (LedgerUnusable, LedgerStopped) as error:
                 _log.warning("%s", error.message)
@@ -181,6 +193,11 @@ class Host:
                 continue
             _log.warning("It is host %s now, and runs %d workflows.", self._parts.ledger.host, len(self._own))
             return
+
+    async def _begin_anew(self) -> None:
+        """Nothing that was claimed from an earlier place counts."""
+        async with self._sharing_now:
+            self._own, self._claimed, self._seen_elsewhere, self._agenda = set(), set(), set(), Agenda()
 
     def _cut_lanes(self) -> None:
         for lane in self._lanes.values():

@@ -158,6 +158,7 @@ class Share:
     claimed: frozenset[str] = frozenset()  # it runs these from now on
     given: frozenset[str] = frozenset()  # others may run these from now on
     touched: frozenset[str] = frozenset()  # it runs these, and another host has changed something in them
+    owns: int = 0  # so many it runs now
     drains: bool = False  # a person wants this host to hand over its work and end
 
 
@@ -173,6 +174,10 @@ class Sharing(Protocol):
 
     async def share(self, spare: Collection[str]) -> Share:
         """Take this host's part of the workflows, and give away of the `spare` ones what is more than that."""
+        ...
+
+    async def own(self) -> set[str]:
+        """The workflows that this host runs, by the ledger."""
         ...
 
     async def stirred(self) -> None:

@@ -72,8 +72,8 @@ def share(tx: Tx, works: bool, spare: Collection[str], locks: list[Path]) -> Sha
     drains = any(host["epoch"] == tx.epoch and host["drains"] for host in hosts)
     takers = sum(1 for host in hosts if host["works"] and not host["drains"])
     claimed, given = set(), set()
+    there = tx.row("owner_count", "a count is always there", epoch=tx.epoch)
     if works and not drains:
-        there = tx.row("owner_count", "a count is always there", epoch=tx.epoch)
         more = ceil(there["workflows"] / takers) - there["own"]
         for row in tx.all("owner_free", limit=more) if more > 0 else ():
             tx.run("owner_take", workflow_id=row["workflow_id"], epoch=tx.epoch)
@@ -84,7 +84,8 @@ def share(tx: Tx, works: bool, spare: Collection[str], locks: list[Path]) -> Sha
     touched |= {str(row["workflow_id"]) for row in tx.all("nudge_take", epoch=tx.epoch)} - claimed
     if given:
         tx.one("nudge_others")
-    return Share(frozenset(claimed), frozenset(given), frozenset(touched), drains)
+    owns = there["own"] + len(claimed) - len(given)
+    return Share(frozenset(claimed), frozenset(given), frozenset(touched), owns, drains)
 
 
 def _falls_out(tx: Tx, host: Row, locks: list[Path]) -> bool:

@@ -171,6 +171,10 @@ class PostgresLedger:
         place = self._place
         return await self._in_order(lambda: place.share(list(spare)))
 
+    async def own(self) -> set[str]:
+        """The workflows that this host runs, by the ledger."""
+        return {str(row["workflow_id"]) for row in await self.all("owner_of", epoch=self._place.epoch)}
+
     async def stirred(self) -> None:
         """Wait until another host has done something, or it is time to `share` again."""
         self._watch_loop()
