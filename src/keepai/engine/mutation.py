@@ -237,9 +237,9 @@ async def _call(context: RunContext, spec: OperationSpec, mutation: Mutation, st
     answer = await outside.mutate(
         spec, name, mutation.params, call, seconds, lambda pending: late_evidence.watch_call(parts, mutation, pending),
     )
-    crash_points.reach("after:call")
     if answer.closed:
         parts.call_ends.seen(mutation.id, parts.clock.steady_ms())
+    crash_points.reach("after:call")
     error = answer.refused or answer.unknown
     context.trace.call(
         step, name, text_of(mutation.params), answer.result, error.message if error else None,
