@@ -94,7 +94,7 @@ class Host:
         task = asyncio.ensure_future(self._share_in_turn(sharing))
         self._shares.add(task)
         task.add_done_callback(self._shares.discard)
-        await asyncio.shield(task)  # what the ledger has given must be known here, whoever stops waiting for it
+        await asyncio.shield(task)  # it goes on if the caller is cancelled: the host must learn what the ledger gave it
 
     async def _share_in_turn(self, sharing: Sharing) -> None:
         async with self._sharing_now:
@@ -204,7 +204,7 @@ class Host:
             lane.cancel()
 
     async def _pause(self, seconds: float | None) -> None:
-        """Wait so long, or for ever, unless the host is told to end."""
+        """Wait so long, or for ever (None); no longer once the host closes."""
         self._woken.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -244,7 +244,7 @@ class Host:
                 await self._pause(None)  # there is nothing that could be done
 
     async def _serve_beside(self, sharing: Sharing | None) -> None:
-        """Until the host is told to end, or has lost its place."""
+        """Work until the host closes or has lost its place."""
         beside = [retention.tend(self._parts, self._runs), self._teller.tend(), self._watch_ledger()]
         if sharing is not None:
             beside.append(self._keep_sharing(sharing))

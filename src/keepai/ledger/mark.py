@@ -1,8 +1,9 @@
 """How far a ledger had come when it was last on disk, kept outside of it: so one that is older than it was is noticed.
 
 A ledger that was restored from a backup, that lost its newest commits, or that another one stands in for, does not know
-what was sent: it would send it again. So whoever opens a ledger looks in it for what the mark names. The entry of the
-account and its hash stand for all entries before it. The host's row stands for its number, which no other host may get.
+what was sent: it would send it again. So a host that opens a ledger looks in it for what the mark names. The entry of
+the account and its hash stand for all entries before it. The host's row stands for its number, which no other host may
+get.
 
 Each store keeps its mark itself: beside a file (sqlite/lock.py), or in a folder of the user (postgres/mark_file.py).
 """

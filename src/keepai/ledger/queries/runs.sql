@@ -172,7 +172,7 @@ update mutation set closed_at = :now where id = :mutation_id and closed_at is nu
 select * from mutation where status = 'indeterminate' order by workflow_id;
 
 -- name: mutation_closed_in_doubt
--- Calls that have ended, and of which nobody knows what became.
+-- Calls that have ended with an unknown outcome.
 select id, workflow_id from mutation
 where closed_at is not null and (status = 'in_flight' or status = 'needs_reconcile' or status = 'indeterminate');
 
