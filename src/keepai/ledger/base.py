@@ -117,7 +117,11 @@ class Tx(Reader, Protocol):
         or as the text of a JSON value (`facts`); who, if it was a person."""
         ...
 
-    def run(self, query: str, **params: object) -> int:
+    def run(self, query: str, **params: object) -> None:
+        """Execute a change. A ledger may do so later in the transaction, but before it reads anything."""
+        ...
+
+    def hits(self, query: str, **params: object) -> int:
         """Execute a change, and say how many rows it hit."""
         ...
 

@@ -27,12 +27,12 @@ class SharedTransaction(ABC):
         """Every row."""
 
     @abstractmethod
-    def run(self, query: str, **params: object) -> int:
+    def hits(self, query: str, **params: object) -> int:
         """Execute a change, and say how many rows it hit."""
 
     def expect(self, query: str, why: str, **params: object) -> None:
         """Execute a guarded change that must hit a row."""
-        if not self.run(query, **params):
+        if not self.hits(query, **params):
             raise Conflict(f"Nothing was changed: {why}.")
 
     def row(self, query: str, why: str, **params: object) -> Row:

@@ -208,7 +208,11 @@ class PostgresTransaction(PostgresStatements, SharedTransaction):
         PostgresStatements.__init__(self, connection)
         SharedTransaction.__init__(self, ids, host, epoch)
 
-    def run(self, query: str, **params: object) -> int:
+    def run(self, query: str, **params: object) -> None:
+        """Execute a change."""
+        self._execute(query, params)
+
+    def hits(self, query: str, **params: object) -> int:
         """Execute a change, and say how many rows it hit."""
         return self._execute(query, params).rowcount
 

@@ -329,7 +329,7 @@ class Place:
         asked = self._steady.steady_ms()
         if asked - self._heard < lease.BEAT_S * 1000 or self._loop_hangs():
             return
-        if not statements.run("heartbeat_beat", epoch=self.epoch, silent_ms=lease.LEASE_MS):
+        if not statements.hits("heartbeat_beat", epoch=self.epoch, silent_ms=lease.LEASE_MS):
             self.lose(LedgerStopped(f"{self._name} has not heard this host for too long: others run its workflows."))
         self._heard = asked  # before it was asked: the database counts no less
 

@@ -230,10 +230,14 @@ class Transaction(Statements, SharedTransaction):
         self._execute, self._many = cursor.execute, cursor.executemany
         self._changes = connection.changes
 
-    def run(self, query: str, **params: object) -> int:
-        """Execute a change, and say how many rows it hit; those that its triggers write do not count."""
+    def run(self, query: str, **params: object) -> None:
+        """Execute a change."""
         text, picked = self._bare.get(query) or self._bared(query)
         self._execute(text, picked(params))
+
+    def hits(self, query: str, **params: object) -> int:
+        """Execute a change, and say how many rows it hit; those that its triggers write do not count."""
+        self.run(query, **params)
         return self._changes()
 
     def many(self, query: str, rows: Sequence[Mapping[str, object]]) -> None:

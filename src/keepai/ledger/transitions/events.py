@@ -47,7 +47,7 @@ def register(tx: Tx, workflow_id: str, run_id: str, inputs: Sequence[Registratio
     """Keep inputs; one that is known already keeps its id and first title."""
     known, new = 0, sum([kept_bytes.of_input(each.external_id, each.title) for each in inputs])
     for seq, entry in _counted(tx, workflow_id, inputs, inputs=new):
-        if not tx.run(
+        if not tx.hits(
             "input_insert", workflow_id=workflow_id, seq=seq, input_id=entry.input_id,
             source=entry.source, type=entry.type, external_id=entry.external_id, title=entry.title,
             run_id=run_id, now=tx.now,
@@ -111,7 +111,7 @@ def _put(
 ) -> bool:
     """Whether there is something new to look at for the consumer of its topic."""
     event_id, status = tx.new_id("evt"), EventStatus.SKIPPED if skip else EventStatus.PENDING
-    if tx.run(
+    if tx.hits(
         "event_insert", workflow_id=workflow_id, seq=seq, event_id=event_id, topic=entry.topic,
         message_id=entry.message_id, payload=entry.payload, run_id=run_id, depth=entry.depth, now=tx.now,
         status=status,
@@ -136,7 +136,7 @@ def _put(
 
 def _tie(tx: Tx, workflow_id: str, event_id: str, causes: Sequence[str], attempt: int, revision: int) -> int:
     """Tie an event to the inputs behind it; how many it was not tied to yet."""
-    return sum(tx.run(
+    return sum(tx.hits(
         "cause_insert", workflow_id=workflow_id, event_id=event_id, attempt=attempt, input_id=each, revision=revision,
     ) for each in causes)
 
@@ -161,7 +161,7 @@ def _revise(tx: Tx, event: Row, entry: Publication) -> tuple[bool, bool]:
 
 def _keep_pinned(tx: Tx, event: Row) -> None:
     """Before an event gets another revision, have the runs that had pinned it keep the payload that it has."""
-    kept = tx.run("reservation_keep", workflow_id=event["workflow_id"], event_id=event["id"])
+    kept = tx.hits("reservation_keep", workflow_id=event["workflow_id"], event_id=event["id"])
     if kept:
         tx.count(event["workflow_id"], 0, runs=kept * size(event["payload"]))
 
@@ -200,7 +200,7 @@ def touch(tx: Tx, workflow_id: str, topic: str) -> None:
 def skip(tx: Tx, workflow_id: str, event_id: str) -> bool:
     """Skip a waiting event; False if it does not wait. It is counted: whoever knows what waits at one
     number of the workflow knows that it is the same as long as nothing was."""
-    if not tx.run("event_skip", event_id=event_id, now=tx.now):
+    if not tx.hits("event_skip", event_id=event_id, now=tx.now):
         return False
     tx.tell(workflow_id, "event", event_id, EventStatus.PENDING, EventStatus.SKIPPED)
     tx.tick(workflow_id)
@@ -218,7 +218,7 @@ def reserve(
     for position, (topic, message_id) in enumerate(wanted):
         address = {"workflow_id": workflow_id, "topic": topic, "message_id": message_id}
         event = tx.one("event_waiting", **address)
-        if event is None or not tx.run("event_reserve", event_id=event["event_id"], run_id=run_id, now=tx.now):
+        if event is None or not tx.hits("event_reserve", event_id=event["event_id"], run_id=run_id, now=tx.now):
             raise _why_not(tx, run_id, tx.one("event_find", **address), topic, message_id)
         left -= size(message_id) + size(event["payload"])
         if left < 0:

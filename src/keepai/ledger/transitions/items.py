@@ -111,7 +111,7 @@ def reprocess(tx: Tx, item: Row) -> str:
     if begun is None:
         raise Refused(f"Item {item['id']} cannot be reprocessed: it is {item['status']}.")
     tx.tell(item["workflow_id"], "item", item["id"], item["status"], ItemStatus.PROCESSING)
-    if tx.run("input_take_up", input_id=item["input_id"], now=tx.now):
+    if tx.hits("input_take_up", input_id=item["input_id"], now=tx.now):
         tx.tell(item["workflow_id"], "input", item["input_id"], InputStatus.SKIPPED, InputStatus.ACTIVE)
     return str(begun["handler"])
 

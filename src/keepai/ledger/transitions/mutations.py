@@ -133,7 +133,7 @@ def apply(tx: Tx, run: Run, mutation: Mutation, result: str, outcome: str | None
 
 def _got_further(tx: Tx, run: Run, mutation: Mutation) -> Run:
     """A routine counts failures in a row: an applied mutation ends the count, unless another item has failed."""
-    if mutation.item_id is None or not tx.run("run_progress", run_id=run.id, item_id=mutation.item_id):
+    if mutation.item_id is None or not tx.hits("run_progress", run_id=run.id, item_id=mutation.item_id):
         return run
     return runs.moved(run, failures=0)
 

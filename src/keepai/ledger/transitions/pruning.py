@@ -77,7 +77,7 @@ def prune(tx: Tx, window: Window, found: Emptied, actor: str) -> None:
     events, pinned = 0, 0
     for event_id in found.events:
         held = tx.row("prune_event_size", f"event {event_id} is gone", event_id=event_id, before=window.before)
-        if tx.run("prune_event", event_id=event_id, before=window.before):
+        if tx.hits("prune_event", event_id=event_id, before=window.before):
             tx.run("prune_reservations", workflow_id=workflow_id, event_id=event_id)
             tx.run("prune_revisions", workflow_id=workflow_id, event_id=event_id, before=window.before)
             events += int(held["payload"]) + int(held["held"]) + kept_bytes.ROW * int(held["revisions"])

@@ -161,7 +161,7 @@ def prepare(
     except KeepError:
         now = get(tx, run.id)
         if (now.state, now.phase, now.epoch) != (Status.ACTIVE, Phase.PREPARING, tx.epoch):
-            raise _no_longer(run) from None  # then it does not matter what it wanted
+            raise Conflict(f"Nothing was changed: {_no_longer(run)}.") from None  # then it does not matter what it wanted
         raise
     kept = run.bytes + size(prepared.text) + kept_bytes.of_pinned(pinned) + size(outcome) + kept_bytes.of_trace(trace)
     decided = {"prepare_result": prepared.text, "prepared_at": prepared.at, "outcome": outcome, "bytes": kept}
@@ -344,7 +344,7 @@ def commit_consumer(tx: Tx, run: Run, end: ConsumerEnd, follows: Follows | None 
     outcome: Any = stored(run.outcome) if run.outcome else {}
     become = EventStatus.SKIPPED if outcome.get("status") == "skipped" else EventStatus.CONSUMED
     held = tx.all("event_held", run_id=run.id)
-    ended = tx.run("event_end_reserved", run_id=run.id, target=become, now=tx.now)
+    ended = tx.hits("event_end_reserved", run_id=run.id, target=become, now=tx.now)
     for event in held:
         tx.tell(run.workflow_id, "event", event["id"], EventStatus.PENDING, become, run.id)
     tx.run(
@@ -415,12 +415,11 @@ def _version(run: Run) -> dict[str, int]:
 
 
 def _expect(tx: Tx, query: str, run: Run, **params: object) -> None:
-    if not tx.run(query, run_id=run.id, epoch=tx.epoch, now=tx.now, **params):
-        raise _no_longer(run)
+    tx.expect(query, _no_longer(run), run_id=run.id, epoch=tx.epoch, now=tx.now, **params)
 
 
-def _no_longer(run: Run) -> Conflict:
-    return Conflict(f"Nothing was changed: run {run.id} is no longer {run.state} in {run.phase} under this host.")
+def _no_longer(run: Run) -> str:
+    return f"run {run.id} is no longer {run.state} in {run.phase} under this host"
 
 
 def get(tx: Tx, run_id: str) -> Run:

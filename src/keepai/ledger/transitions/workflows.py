@@ -89,7 +89,7 @@ def allow(tx: Tx, workflow_id: str, grants: Mapping[str, Grant]) -> None:
     before = {row["capability"]: row for row in tx.all("grant_all", workflow_id=workflow_id)} if grants else {}
     for capability, rule in grants.items():
         said, was = {"mode": rule.mode, "rule": rule.to_text(), "account": rule.account}, before.get(capability)
-        hit = tx.run(
+        hit = tx.hits(
             "grant_upsert", workflow_id=workflow_id, capability=capability, configured=int(rule.configured),
             seq=tx.tick(workflow_id), now=tx.now, **said,
         )
@@ -184,7 +184,7 @@ def skip_input(tx: Tx, workflow_id: str, input_id: str, actor: str) -> list[str]
         )
     if tx.one("input_done", input_id=input_id) is not None:
         raise Refused(f"Input {input_id} cannot be skipped: it is done already, and nothing of it waits.")
-    if not tx.run("input_skip", input_id=input_id, now=tx.now):
+    if not tx.hits("input_skip", input_id=input_id, now=tx.now):
         raise Refused(f"Input {input_id} is skipped already.")
     tx.tell(workflow_id, "input", input_id, InputStatus.ACTIVE, InputStatus.SKIPPED)
     skipped = [str(row["id"]) for row in tx.all("event_of_skipped_inputs", **where)]
