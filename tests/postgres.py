@@ -284,12 +284,14 @@ def _cut(each: socket.socket) -> None:
 
 
 class StatementCutter:
-    """Stands between a host and the server, and cuts one statement of the transactions that write.
+    """Stands between a host and the server, and cuts one request of the transactions that write.
 
-    `cut(number, manner)` counts from 1, from now on: statements with their begin and commit, or only commits. What
-    happens to that one: "before": both sides are cut, and it never reaches the server; "after": the server carries it
-    out, and its answer is dropped; "late": the client is cut off, and the server gets it when `release` is set;
-    "silent": the server carries it out, and nobody hears anything until `release` is set, and both sides are cut."""
+    A request is what a host sends before it waits for answers: a statement, or several. `cut(number, manner)` counts
+    from 1, from now on: requests, those that begin and commit too, or only those that commit. What happens to that one:
+    "before": both sides are cut, and it never reaches the server; "torn": half of it does, and both sides are cut;
+    "after": the server carries it out, and its answer is dropped; "late": the client is cut off, and the server gets it
+    when `release` is set; "silent": the server carries it out, and nobody hears anything until `release` is set, and
+    both sides are cut."""
 
     def __init__(self, port: int) -> None:
         self.upstream = port
@@ -336,7 +338,7 @@ class StatementCutter:
                     self._threads[-1].start()
 
     def _forth(self, client: socket.socket, server: socket.socket, heard: threading.Event) -> None:
-        writes, statement, said = False, b"", b""
+        writes, request, said = False, b"", list[bytes]()
         prepared: dict[bytes, bytes] = {}  # what is executed often is sent once, and then named
         with contextlib.suppress(OSError, EOFError):
             while True:
@@ -347,20 +349,21 @@ class StatementCutter:
                     break
             while True:
                 message = _read(client)
-                statement += message
+                request += message
                 kind, (first, second) = message[:1], (message[5:] + b"\0\0").split(b"\0", 2)[:2]
                 if kind == b"P":
                     prepared[first] = second
-                said += first if kind == b"Q" else prepared.get(second, b"") if kind == b"B" else b""
+                if kind in b"QB":
+                    said.append(first if kind == b"Q" else prepared.get(second, b""))
                 if kind not in b"QSpX":
-                    continue  # a part of a statement
-                writes = writes or said.endswith(b"read write")
-                if kind in b"QS" and writes and self._is_cut(commits=said == b"commit"):
-                    self._end(client, server, heard, statement)
+                    continue  # a part of a request
+                writes = writes or any(each.endswith(b"read write") for each in said)
+                if kind in b"QS" and writes and self._is_cut(commits=b"commit" in said):
+                    self._end(client, server, heard, request)
                     break
-                writes = writes and said not in (b"commit", b"rollback")
-                server.sendall(statement)
-                statement = said = b""
+                writes = writes and not {b"commit", b"rollback"} & set(said)
+                server.sendall(request)
+                request, said = b"", []
         _cut(client)
         _cut(server)
 
@@ -370,15 +373,17 @@ class StatementCutter:
         self._number = 0 if cut else self._number
         return cut
 
-    def _end(self, client: socket.socket, server: socket.socket, heard: threading.Event, statement: bytes) -> None:
+    def _end(self, client: socket.socket, server: socket.socket, heard: threading.Event, request: bytes) -> None:
         heard.clear()
         if self._manner == "late":
             _cut(client)
         self.met.set()
         if self._manner == "late":
             self.release.wait(30)
-        if self._manner != "before":
-            server.sendall(statement)
+        if self._manner == "torn":
+            server.sendall(request[: len(request) // 2])
+        elif self._manner != "before":
+            server.sendall(request)
             heard.wait(30)  # for the answer, which is dropped
         if self._manner == "silent":
             self.release.wait(30)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import itertools
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -22,10 +23,10 @@ from ..base import Row
 from ..transaction import SharedTransaction
 from .tables import Connection, settle
 from .typed_statements import numbered, of_many
+from .wire import Answer, Wire
 
 OLDEST = 15
 
-_PREPARED_MAX = 400  # statements; more than there are, so that each is prepared once
 _FETCHED_MAX = 100  # rows that a cursor of the server is asked for at once
 
 #: A connection that nobody answers is given up, and so is a transaction of a host that stands still: it would keep
@@ -38,6 +39,13 @@ _IDLE_IN_TRANSACTION = "10s"
 _IDLE = psycopg.pq.TransactionStatus.IDLE
 
 
+class Moment(enum.Enum):
+    """What is read together is of one moment, which begins with what is read first."""
+
+    WANTED = 1
+    BEGAN = 2
+
+
 def connect(url: str) -> Connection:
     """A connection to a server that keeps what it has acknowledged; otherwise `LedgerUnusable`."""
     wrong = mistake(url)
@@ -48,7 +56,7 @@ def connect(url: str) -> Connection:
     except psycopg.Error as error:
         raise unusable(error, url) from None
     try:
-        connection.prepared_max = _PREPARED_MAX
+        connection.prepare_threshold = None  # after a rollback psycopg forgets what is prepared, for others too
         for name in ("bool", "numeric"):
             connection.adapters.register_loader(name, _Whole)
         connection.adapters.register_dumper(int, Int8Dumper)  # by size, each statement would be prepared several times
@@ -124,23 +132,28 @@ class PostgresStatements:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self._cursor = psycopg.RawCursor(connection)  # one for all: each is read to its end before the next
+        self.wire = Wire(connection)
         self._texts = numbered()
         self._rows: dict[str, stored_ids.Rows] = {}  # of each statement that gave a row
         self._iterated = itertools.count()
-        self._moment_begins = False  # with what is read next
+        self._moment: Moment | None = None
 
     def all(self, query: str, **params: object) -> list[Row]:
         """Every row. No text that is kept has the character 0, so whoever looks for one that has finds nothing."""
         try:
-            cursor = self._execute(query, params)
+            answer = self._ask(query, params)
         except psycopg.DataError:  # before anything was sent
             without = {name: sound(value) if isinstance(value, str) else value for name, value in params.items()}
             if without == params:
                 raise
-            cursor = self._execute(query, without)
-        made = self._made(query, cursor)
-        return made(cursor.fetchall()) if made else []  # type: ignore[return-value]
+            answer = self._ask(query, without)
+        if not answer.values:
+            return []
+        made = self._rows.get(query)
+        if made is None:
+            assert answer.columns is not None
+            made = self._rows[query] = stored_ids.rows(answer.columns)
+        return made(answer.values)  # type: ignore[return-value]
 
     def one(self, query: str, **params: object) -> Row | None:
         """The first row, if any; statements that write are run to their end."""
@@ -160,45 +173,46 @@ class PostgresStatements:
         name = f"iterated_{next(self._iterated)}"
         with self.moment(), closing(psycopg.RawServerCursor(self.connection, name)) as cursor:
             self._begin_moment()
+            self.wire.hear()
             cursor.itersize = _FETCHED_MAX
             cursor.execute(text, picked(params))
-            made = self._made(query, cursor)
-            assert made is not None, query
+            assert cursor.description is not None, query
+            made = stored_ids.rows([column.name for column in cursor.description])
             for values in cursor:
                 yield from made([values])
 
     @contextmanager
     def moment(self) -> Iterator[None]:
         """Everything that is read inside is of one moment: that in which the first of it is read."""
-        if self._moment_begins or self.connection.pgconn.transaction_status != _IDLE:
+        if self._moment is not None or self.connection.pgconn.transaction_status != _IDLE:
             yield  # of the moment, or the transaction, that is under way
             return
-        self._moment_begins = True
+        self._moment = Moment.WANTED
         try:
             yield
         finally:
-            self._moment_begins = False
-            if not self.connection.closed and self.connection.pgconn.transaction_status != _IDLE:
-                self._cursor.execute("commit")  # after a rollback psycopg would prepare every statement anew
+            began, self._moment = self._moment is Moment.BEGAN, None
+            if began and not self.connection.closed:
+                self.wire.tell(b"commit")
+                self.wire.hear()
 
     def _begin_moment(self) -> None:
         """Many a question reads nothing; then the server is not asked to begin and end anything."""
-        if self._moment_begins:
-            self._moment_begins = False
-            self._cursor.execute("begin isolation level repeatable read read only")
+        if self._moment is Moment.WANTED:
+            self._moment = Moment.BEGAN
+            self.wire.tell(b"begin isolation level repeatable read read only")
 
-    def _execute(self, query: str, params: Mapping[str, object]) -> psycopg.RawCursor[tuple[Any, ...]]:
+    def _give(self, query: str, params: Mapping[str, object], must_hit: str | None = None) -> Answer:
+        """Have a statement done with the next that is asked."""
         self._begin_moment()
         text, picked = self._texts[query]
-        return self._cursor.execute(text, picked(params), prepare=True)
+        return self.wire.give(query, text, picked(params), must_hit)
 
-    def _made(self, query: str, cursor: psycopg.Cursor[tuple[Any, ...]]) -> stored_ids.Rows | None:
-        """What makes the rows of a statement, which has just been executed; None if it gives none. What psycopg says of
-        the columns it makes anew each time, so it is asked once."""
-        made = self._rows.get(query)
-        if made is None and cursor.description is not None:
-            made = self._rows[query] = stored_ids.rows([column.name for column in cursor.description])
-        return made
+    def _ask(self, query: str, params: Mapping[str, object]) -> Answer:
+        """Have a statement done now."""
+        answer = self._give(query, params)
+        self.wire.hear()
+        return answer
 
 
 class PostgresTransaction(PostgresStatements, SharedTransaction):
@@ -210,19 +224,20 @@ class PostgresTransaction(PostgresStatements, SharedTransaction):
 
     def run(self, query: str, **params: object) -> None:
         """Execute a change."""
-        self._execute(query, params)
+        self._ask(query, params)
 
     def hits(self, query: str, **params: object) -> int:
         """Execute a change, and say how many rows it hit."""
-        return self._execute(query, params).rowcount
+        return self._ask(query, params).hits
 
     def many(self, query: str, rows: Sequence[Mapping[str, object]]) -> None:
         """Execute a change once for each of these, in one statement."""
         if rows:
             text, picked = of_many(query)
             columns = [list(column) for column in zip(*[picked(row) for row in rows], strict=True)]
-            self._cursor.execute(text, columns, prepare=True)
+            self.wire.give(f"{query}*", text, columns)
+            self.wire.hear()
 
     def values(self, query: str, **params: object) -> list[tuple[Any, ...]]:
         """Every row, as its columns in order and as they are kept: without ids."""
-        return self._execute(query, params).fetchall()
+        return self._ask(query, params).values

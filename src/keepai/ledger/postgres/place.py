@@ -172,7 +172,8 @@ class Place:
             self._roll_back()
             raise
         try:
-            self._connection.execute("commit")
+            self._tx.wire.tell(b"commit")
+            self._tx.wire.hear()
             if head is not before:
                 self._acknowledge(head)
         except (psycopg.Error, LedgerUnusable) as error:  # it may have been committed all the same
@@ -185,12 +186,13 @@ class Place:
 
         If another host stands still in the midst of one, the server ends that one's in the end."""
         while True:
-            self._connection.execute("begin isolation level read committed read write")
+            self._tx.wire.tell(b"begin isolation level read committed read write")
             try:
                 self._tx.one("ledger_hold")
                 break
             except psycopg.errors.LockNotAvailable:
-                self._connection.execute("rollback")
+                self._tx.wire.tell(b"rollback")
+                self._tx.wire.hear()
                 self.check()
         found = self._tx.row("host_stands", "there is no ledger", epoch=self.epoch)
         if found["stands"] is None:
@@ -212,7 +214,8 @@ class Place:
 
     def _roll_back(self) -> None:
         try:
-            self._connection.execute("rollback")
+            self._tx.wire.tell(b"rollback")
+            self._tx.wire.hear()
         except psycopg.Error as error:
             self.lose(error)
 

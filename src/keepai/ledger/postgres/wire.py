@@ -1,0 +1,149 @@
+"""The wire to a server: any number of statements go out together, and their answers come back in the same order.
+
+A round trip costs both sides far more than a statement does, so whoever can wait gives what it wants, and asks for the
+answers of all of it at once. Each statement is prepared once per connection.
+"""
+
+from __future__ import annotations
+
+import itertools
+import select
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+from psycopg.adapt import PyFormat, Transformer
+from psycopg.pq import ExecStatus
+from psycopg.pq.abc import PGresult
+
+from ...model.errors import Conflict
+from .tables import Connection
+
+_numbers = itertools.count()  # a connection may have several wires, one after the other
+_DONE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
+
+
+class Answer:
+    """What a statement gave; before the wire was heard, nothing."""
+
+    __slots__ = ("columns", "hits", "must_hit", "prepared", "values")
+
+    def __init__(self, must_hit: str | None = None, prepared: Prepared | None = None) -> None:
+        self.must_hit, self.prepared = must_hit, prepared
+        self.values: list[tuple[Any, ...]] = []
+        self.columns: Sequence[str] | None = None  # None: it gives no rows
+        self.hits = 0
+
+
+class Prepared:
+    """A statement that a connection knows."""
+
+    __slots__ = ("columns", "is_known", "name")
+
+    def __init__(self, name: bytes) -> None:
+        self.name, self.is_known = name, False
+        self.columns: Sequence[str] | None = None
+
+
+class Wire:
+    """One connection, of one thread."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._raw = connection, connection.pgconn
+        self._values = Transformer(connection)
+        self._prepared: dict[tuple[str, tuple[int, ...]], Prepared] = {}
+        self._given: deque[Answer | None] = deque()  # what the server has yet to answer; None: a point to wait for
+        self._poll = select.poll()
+        self._poll.register(self._raw.socket, select.POLLIN)
+
+    def give(self, name: str, text: str, params: Sequence[object], must_hit: str | None = None) -> Answer:
+        """Have a statement done, with what else is given, when the wire is next heard; its `name` stands for it. If it
+        must hit a row and hits none, that is a `Conflict` then."""
+        values = self._values.dump_sequence(params, [PyFormat.AUTO] * len(params)) if params else []
+        key = name, self._values.types or () if params else ()
+        prepared = self._prepared.get(key)
+        self._begin()
+        if prepared is None:
+            prepared = self._prepared[key] = Prepared(f"{name} {next(_numbers)}".encode())
+            self._raw.send_prepare(prepared.name, text.encode(), list(key[1]))
+            self._given.append(Answer(prepared=prepared))
+        self._raw.send_query_prepared(prepared.name, values, self._values.formats if params else None)
+        answer = Answer(must_hit, prepared)
+        self._given.append(answer)
+        return answer
+
+    def tell(self, text: bytes) -> None:
+        """The same with a statement that has no parameters and gives nothing."""
+        self._begin()
+        self._raw.send_query_params(text, None)
+        self._given.append(Answer())
+
+    def _begin(self) -> None:
+        if not self._given:
+            self._raw.enter_pipeline_mode()
+
+    def leave(self) -> None:
+        """Send what was given; its answers are heard with the next ones."""
+        self._raw.pipeline_sync()
+        self._given.append(None)
+        self._raw.flush()
+
+    def hear(self) -> None:
+        """Send what was given, and wait for the answers to all of it. The first statement that the server refused is
+        raised, otherwise the first that hit nothing and had to."""
+        if not self._given:
+            return
+        self._raw.pipeline_sync()
+        self._given.append(None)
+        refused, missed = self._receive()
+        self._raw.exit_pipeline_mode()
+        if refused is not None:
+            self._prepared = {key: prepared for key, prepared in self._prepared.items() if prepared.is_known}
+            raise refused
+        if missed is not None:
+            raise Conflict(f"Nothing was changed: {missed}.")
+
+    def _receive(self) -> tuple[psycopg.Error | None, str | None]:
+        raw, given = self._raw, self._given
+        while raw.flush():  # the server may not read on before its answers are read
+            [(_, ready)] = self._ready(select.POLLIN | select.POLLOUT)
+            if ready & ~select.POLLOUT:
+                raw.consume_input()
+        refused, missed = None, None
+        while given:
+            while raw.is_busy():
+                self._ready(select.POLLIN)
+                raw.consume_input()
+            result = raw.get_result()
+            if result is None:  # between two answers
+                continue
+            answer = given.popleft()
+            if answer is None:
+                assert result.status == ExecStatus.PIPELINE_SYNC, result.status
+            elif result.status in _DONE:
+                self._fill(answer, result)
+                if answer.must_hit is not None and not answer.hits:
+                    missed = missed or answer.must_hit
+            elif refused is None:  # what was given after it was not done
+                refused = psycopg.errors.error_from_result(result)
+        return refused, missed
+
+    def _ready(self, events: int) -> list[tuple[int, int]]:
+        self._poll.modify(self._raw.socket, events)
+        return self._poll.poll()
+
+    def _fill(self, answer: Answer, result: PGresult) -> None:
+        prepared = answer.prepared
+        if prepared is None:
+            return
+        if not prepared.is_known:
+            prepared.is_known = True
+            return
+        answer.hits = result.command_tuples or 0
+        if result.status == ExecStatus.TUPLES_OK:
+            if prepared.columns is None:
+                prepared.columns = [(result.fname(each) or b"").decode() for each in range(result.nfields)]
+            answer.columns = prepared.columns
+            self._values.set_pgresult(result)
+            answer.values = self._values.load_rows(0, result.ntuples, tuple)
