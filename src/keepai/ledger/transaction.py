@@ -16,7 +16,7 @@ class SharedTransaction(ABC):
     """The part of a transaction that both databases share."""
 
     def __init__(self, ids: Ids, host: str, epoch: int) -> None:
-        self.host, self.epoch, self.now = host, epoch, 0
+        self.ids, self.host, self.epoch, self.now = ids, host, epoch, 0
         self.kept: dict[str, int] = {}  # by workflow, the bytes that were kept for it when it was last counted in
         self.shown: int | None = None
         self.draft, self.entry = Draft(), 0

@@ -130,11 +130,10 @@ def unusable(error: psycopg.Error, url: str) -> LedgerUnusable:
 class PostgresStatements:
     """Runs named statements on one connection and gives rows as mappings."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, wire: Wire | None = None) -> None:
         self.connection = connection
-        self.wire = Wire(connection)
+        self.wire = wire or Wire(connection)
         self._texts = numbered()
-        self._rows: dict[str, stored_ids.Rows] = {}  # of each statement that gave a row
         self._iterated = itertools.count()
         self._moment: Moment | None = None
 
@@ -147,13 +146,7 @@ class PostgresStatements:
             if without == params:
                 raise
             answer = self._ask(query, without)
-        if not answer.values:
-            return []
-        made = self._rows.get(query)
-        if made is None:
-            assert answer.columns is not None
-            made = self._rows[query] = stored_ids.rows(answer.columns)
-        return made(answer.values)  # type: ignore[return-value]
+        return answer.rows()
 
     def one(self, query: str, **params: object) -> Row | None:
         """The first row, if any; statements that write are run to their end."""
@@ -211,15 +204,21 @@ class PostgresStatements:
     def _ask(self, query: str, params: Mapping[str, object]) -> Answer:
         """Have a statement done now."""
         answer = self._give(query, params)
-        self.wire.hear()
+        self._hear()
         return answer
+
+    def _hear(self) -> None:
+        """Wait for the answers to all that was given."""
+        self.wire.hear()
 
 
 class PostgresTransaction(PostgresStatements, SharedTransaction):
     """What a verb sees: statements, the moment, and who is writing."""
 
-    def __init__(self, connection: Connection, ids: Ids, host: str, epoch: int) -> None:
-        PostgresStatements.__init__(self, connection)
+    def __init__(
+        self, connection: Connection, ids: Ids, host: str, epoch: int, wire: Wire | None = None,
+    ) -> None:
+        PostgresStatements.__init__(self, connection, wire)
         SharedTransaction.__init__(self, ids, host, epoch)
 
     def run(self, query: str, **params: object) -> None:
@@ -232,11 +231,14 @@ class PostgresTransaction(PostgresStatements, SharedTransaction):
 
     def many(self, query: str, rows: Sequence[Mapping[str, object]]) -> None:
         """Execute a change once for each of these, in one statement."""
+        self._give_many(query, rows)
+        self._hear()
+
+    def _give_many(self, query: str, rows: Sequence[Mapping[str, object]]) -> None:
         if rows:
             text, picked = of_many(query)
             columns = [list(column) for column in zip(*[picked(row) for row in rows], strict=True)]
-            self.wire.give(f"{query}*", text, columns)
-            self.wire.hear()
+            self.wire.give(f"{query} of many", text, columns)
 
     def values(self, query: str, **params: object) -> list[tuple[Any, ...]]:
         """Every row, as its columns in order and as they are kept: without ids."""

@@ -12,10 +12,11 @@ import select
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +30,7 @@ from .. import account
 from ..base import Share
 from . import lease
 from .connection import PostgresStatements, PostgresTransaction, connect, shown, unusable
+from .lanes import LaneTransaction, ask_side_by_side, side_by_side
 from .lease import MachineLock, machine
 from .mark_file import MarkFile
 from .tables import Connection, migrate, number
@@ -47,6 +49,30 @@ class WantedVerb:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     result: Future[Any] = field(default_factory=Future)
+
+    @property
+    def workflow_id(self) -> str | None:
+        """The only workflow that it reads or changes something of, if its first argument says so."""
+        workflow_id: str | None = getattr(self.args[0], "workflow_id", None) if self.args else None
+        return workflow_id
+
+
+@dataclass(frozen=True)
+class AskedQuestion:
+    """A question whose answer somebody waits for; what it reads is of one moment, if it needs that."""
+
+    question: Callable[[PostgresStatements], Any]
+    of_one_moment: bool
+    result: Future[Any] = field(default_factory=Future)
+
+    def answer(self, read: PostgresStatements) -> None:
+        """Tell the answer, or the error that it has itself found."""
+        try:
+            self.result.set_result(self.question(read))
+        except psycopg.Error:
+            raise
+        except Exception as error:
+            self.result.set_exception(error)
 
 
 class Place:
@@ -129,38 +155,42 @@ class Place:
 
     def transact(self, verb: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
         """Run a verb in a transaction of its own; `LedgerStopped` if the place is lost, or by it."""
-        [given] = self._transact([WantedVerb(verb, args, kwargs)])
+        [given] = self._transact([WantedVerb(verb, args, kwargs)], _straight)
         return given  # type: ignore[no-any-return]
 
     def give(self, wanted: Sequence[WantedVerb]) -> None:
-        """Run verbs in one transaction. If one of them is refused, each is run again in a transaction of its own."""
+        """Run verbs in one transaction, side by side. If one of them is refused, each is run again in a transaction of
+        its own: that tells whose refusal it was, and what it was."""
         wanted = [each for each in wanted if each.result.set_running_or_notify_cancel()]
         if not wanted:
             return
         try:
-            for each, result in zip(wanted, self._transact(wanted), strict=True):
+            for each, result in zip(wanted, self._transact(wanted, _side_by_side), strict=True):
                 each.result.set_result(result)
         except BaseException as error:
-            if len(wanted) == 1 or not isinstance(error, Exception):
+            if not isinstance(error, Exception):
                 for each in wanted:
                     each.result.set_exception(error)
                 return
-            for each in wanted:  # whose it was is seen when each is alone; a place that was lost refuses them all
+            for each in wanted:  # a place that was lost refuses them all
                 self._give_alone(each)
 
     def _give_alone(self, wanted: WantedVerb) -> None:
         try:
-            wanted.result.set_result(self._transact([wanted])[0])
+            wanted.result.set_result(self._transact([wanted], _straight)[0])
         except BaseException as error:
             wanted.result.set_exception(error)
 
-    def _transact(self, wanted: Sequence[WantedVerb]) -> list[Any]:
+    def _transact(
+        self, wanted: Sequence[WantedVerb], run: Callable[[PostgresTransaction, Sequence[WantedVerb]], list[Any]],
+    ) -> list[Any]:
         self.check()
         try:
             before = self._open_transaction()
-            results = [each.verb(self._tx, *each.args, **each.kwargs) for each in wanted]
+            results = run(self._tx, wanted)
             head = account.append(self._tx, self._tx.draft, before)
             self._nudge()
+            self._tx.wire.hear()
             _reach("before", wanted)
         except (psycopg.IntegrityError, psycopg.DataError) as error:  # of what a verb wrote, not of the connection
             self._roll_back()
@@ -214,6 +244,7 @@ class Place:
 
     def _roll_back(self) -> None:
         try:
+            self._tx.wire.drop()
             self._tx.wire.tell(b"rollback")
             self._tx.wire.hear()
         except psycopg.Error as error:
@@ -237,17 +268,31 @@ class Place:
 
     # -- looking -----------------------------------------------------------------------------------
 
-    def ask(self, asked: Callable[[PostgresStatements], T], *, of_one_moment: bool = False) -> T:
-        """The answer to a question."""
+    def answer(self, asked: Sequence[AskedQuestion]) -> None:
+        """Answer questions, side by side. If the server refuses a statement of one, those that have no answer yet are
+        asked again, each alone: that tells whose it was."""
+        asked = [each for each in asked if each.result.set_running_or_notify_cancel()]
+        try:
+            self._ask(asked)
+        except Exception:
+            for each in asked:
+                if not each.result.done():
+                    self._ask_alone(each)
+
+    def _ask_alone(self, asked: AskedQuestion) -> None:
+        try:
+            self._ask([asked])
+        except Exception as error:
+            asked.result.set_exception(error)
+
+    def _ask(self, asked: Sequence[AskedQuestion]) -> None:
         self.check()
         try:
             if self._reads is None:
                 self._reads = PostgresStatements(self._connect())
                 self._reads.connection.execute("set default_transaction_read_only = on")
-            if not of_one_moment:
-                return asked(self._reads)
-            with self._reads.moment():
-                return asked(self._reads)
+            ask_side_by_side(
+                self._reads, [each.answer for each in asked], of_one_moment=any(each.of_one_moment for each in asked))
         except (psycopg.OperationalError, psycopg.InterfaceError, _TIMED_OUT, LedgerUnusable) as error:
             raise self.lose(error) from None
 
@@ -367,6 +412,36 @@ class Place:
         for fd in (self._woken, self._wake):
             os.close(fd)
         self._connection.close()
+
+
+def _straight(tx: PostgresTransaction, wanted: Sequence[WantedVerb]) -> list[Any]:
+    """Run one verb after the other, and each statement when it is asked for."""
+    return [each.verb(tx, *each.args, **each.kwargs) for each in wanted]
+
+
+def _side_by_side(tx: PostgresTransaction, wanted: Sequence[WantedVerb]) -> list[Any]:
+    """Run the verbs of different workflows side by side; any other runs when those before it have ended."""
+    results: list[Any] = []
+    for group in _groups(wanted):
+        seen = [LaneTransaction(tx) for _ in group]
+        results += side_by_side(tx.wire, [
+            partial(each.verb, own, *each.args, **each.kwargs) for each, own in zip(group, seen, strict=True)])
+        for own in seen:
+            tx.draft.moves += own.draft.moves
+    return results
+
+
+def _groups(wanted: Sequence[WantedVerb]) -> Iterator[list[WantedVerb]]:
+    group: list[WantedVerb] = []
+    workflows: set[str | None] = set()
+    for each in wanted:
+        workflow_id = each.workflow_id
+        if group and (None in (workflow_id, *workflows) or workflow_id in workflows):
+            yield group
+            group, workflows = [], set()
+        group.append(each)
+        workflows.add(workflow_id)
+    yield group
 
 
 def _reach(side: str, wanted: Sequence[WantedVerb]) -> None:

@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ...model.clock import Clock, Ids, SystemClock
@@ -24,14 +23,22 @@ from ..base import Reader, Row, Share
 from . import lease
 from .connection import PostgresStatements
 from .mark_file import MarkFile
-from .place import Place, WantedVerb
+from .place import AskedQuestion, Place, WantedVerb
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
 
-#: Verbs in one transaction.
+#: Verbs in one transaction, questions of one moment.
 _TOGETHER_MAX = 32
+
+
+def _of_place(waiting: deque[tuple[Place, T]], place: Place) -> list[T]:
+    """The first that wait, if they were wanted of that place."""
+    found: list[T] = []
+    while waiting and waiting[0][0] is place and len(found) < _TOGETHER_MAX:
+        found.append(waiting.popleft()[1])
+    return found
 
 
 class PostgresLedger:
@@ -53,6 +60,7 @@ class PostgresLedger:
         self._place = self._new_place(accept_older)
         self.accepted, self.behind = self._place.opening.accepted, self._place.opening.behind
         self._wanted: deque[tuple[Place, WantedVerb]] = deque()
+        self._asked: deque[tuple[Place, AskedQuestion]] = deque()
         self._writing = ThreadPoolExecutor(1, thread_name_prefix="keep-writer")
         # One thread asks all questions: what a question counts, such as the calls of a run, is not counted by two.
         self._looking = ThreadPoolExecutor(1, thread_name_prefix="keep-look")
@@ -95,10 +103,7 @@ class PostgresLedger:
 
     def _give(self, place: Place) -> None:
         """Give what is wanted of a place by now, unless that was done together with what was wanted before."""
-        found: list[WantedVerb] = []
-        while self._wanted and self._wanted[0][0] is place and len(found) < _TOGETHER_MAX:
-            found.append(self._wanted.popleft()[1])
-        place.give(found)
+        place.give(_of_place(self._wanted, place))
 
     async def barrier(self) -> None:
         """Wait until everything committed so far is on disk."""
@@ -130,8 +135,14 @@ class PostgresLedger:
 
     async def _ask(self, asked: Callable[[PostgresStatements], T], *, of_one_moment: bool = False) -> T:
         self._watch_loop()
-        answer = partial(self._place.ask, asked, of_one_moment=of_one_moment)
-        return await asyncio.wrap_future(self._looking.submit(answer))
+        place, question = self._place, AskedQuestion(asked, of_one_moment)
+        self._asked.append((place, question))
+        self._looking.submit(self._answer, place)
+        return await asyncio.wrap_future(question.result)
+
+    def _answer(self, place: Place) -> None:
+        """Answer what is asked by now, unless that was done together with what was asked before."""
+        place.answer(_of_place(self._asked, place))
 
     @contextmanager
     def under_way(self) -> Iterator[None]:

@@ -10,6 +10,7 @@ import itertools
 import select
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -18,6 +19,8 @@ from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 
 from ...model.errors import Conflict
+from .. import stored_ids
+from ..base import Row
 from .tables import Connection
 
 _numbers = itertools.count()  # a connection may have several wires, one after the other
@@ -27,23 +30,30 @@ _DONE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 class Answer:
     """What a statement gave; before the wire was heard, nothing."""
 
-    __slots__ = ("columns", "hits", "must_hit", "prepared", "values")
+    __slots__ = ("hits", "must_hit", "prepared", "values")
 
     def __init__(self, must_hit: str | None = None, prepared: Prepared | None = None) -> None:
         self.must_hit, self.prepared = must_hit, prepared
         self.values: list[tuple[Any, ...]] = []
-        self.columns: Sequence[str] | None = None  # None: it gives no rows
         self.hits = 0
+
+    def rows(self) -> list[Row]:
+        """Every row."""
+        if not self.values:
+            return []
+        assert self.prepared is not None
+        assert self.prepared.rows is not None
+        return self.prepared.rows(self.values)  # type: ignore[return-value]
 
 
 class Prepared:
     """A statement that a connection knows."""
 
-    __slots__ = ("columns", "is_known", "name")
+    __slots__ = ("is_known", "name", "rows")
 
     def __init__(self, name: bytes) -> None:
         self.name, self.is_known = name, False
-        self.columns: Sequence[str] | None = None
+        self.rows: stored_ids.Rows | None = None  # what makes the rows of its values
 
 
 class Wire:
@@ -88,6 +98,11 @@ class Wire:
         self._raw.pipeline_sync()
         self._given.append(None)
         self._raw.flush()
+
+    def drop(self) -> None:
+        """Wait for the answers to what was given, whatever they are."""
+        with suppress(psycopg.Error, Conflict):
+            self.hear()
 
     def hear(self) -> None:
         """Send what was given, and wait for the answers to all of it. The first statement that the server refused is
@@ -142,8 +157,8 @@ class Wire:
             return
         answer.hits = result.command_tuples or 0
         if result.status == ExecStatus.TUPLES_OK:
-            if prepared.columns is None:
-                prepared.columns = [(result.fname(each) or b"").decode() for each in range(result.nfields)]
-            answer.columns = prepared.columns
+            if prepared.rows is None:
+                prepared.rows = stored_ids.rows([
+                    (result.fname(each) or b"").decode() for each in range(result.nfields)])
             self._values.set_pgresult(result)
             answer.values = self._values.load_rows(0, result.ntuples, tuple)
