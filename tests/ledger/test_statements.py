@@ -14,7 +14,7 @@ from tests.ledger import rows
 
 #: What every run of a consumer writes.
 WRITTEN = (
-    "run_insert", "run_prepared", "run_phase", "run_commit", "event_insert", "event_reserve", "reservation_insert",
+    "run_insert", "run_prepared", "run_phase", "run_commit", "event_insert", "reservation_insert",
     "cause_insert", "topic_touch", "mutation_insert", "mutation_move", "handler_committed", "trace_insert",
 )
 

@@ -116,6 +116,7 @@ class Place:
             self._connection.close()
             raise
         self._tx = PostgresTransaction(self._connection, ids, self.host, self.epoch)
+        self._lane = LaneTransaction(self._tx)  # of what the transaction itself does
         self._own: set[str] = set()  # the workflows that it runs, as the writing thread knows
         self._woken, self._wake = os.pipe()
         self._attending = threading.Thread(target=self._attend, name="keep-heartbeat", daemon=True)
@@ -188,8 +189,9 @@ class Place:
         try:
             before = self._open_transaction()
             results = run(self._tx, wanted)
-            head = account.append(self._tx, self._tx.draft, before)
             self._nudge()
+            self._lane.now = self._tx.now
+            head = account.append(self._lane, self._tx.draft, before)
             self._tx.wire.hear()
             _reach("before", wanted)
         except (psycopg.IntegrityError, psycopg.DataError) as error:  # of what a verb wrote, not of the connection
@@ -218,13 +220,13 @@ class Place:
         while True:
             self._tx.wire.tell(b"begin isolation level read committed read write")
             try:
-                self._tx.one("ledger_hold")
+                self._lane.run("ledger_hold")
+                found = self._tx.row("host_stands", "there is no ledger", epoch=self.epoch)
                 break
             except psycopg.errors.LockNotAvailable:
                 self._tx.wire.tell(b"rollback")
                 self._tx.wire.hear()
                 self.check()
-        found = self._tx.row("host_stands", "there is no ledger", epoch=self.epoch)
         if found["stands"] is None:
             raise LedgerStopped(
                 f"{self._name} has not heard this host for too long, or a person said that it is dead: others run its "
@@ -239,8 +241,8 @@ class Place:
         """Let other hosts know of what was changed in workflows that are not this one's."""
         others = {workflow_id for workflow_id, _, _ in self._tx.draft.moves if workflow_id} - self._own
         if others:
-            self._tx.many("nudge_insert", [{"workflow_id": each} for each in sorted(others)])
-            self._tx.one("nudge_others")
+            self._lane.many("nudge_insert", [{"workflow_id": each} for each in sorted(others)])
+            self._lane.run("nudge_others")
 
     def _roll_back(self) -> None:
         try:

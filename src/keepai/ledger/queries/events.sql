@@ -125,12 +125,6 @@ select seq, topic, message_id, attempt, payload from event
 where workflow_id = :workflow_id and topic = :topic and status = 'pending' and reserved_by is null and seq > :after
 order by seq limit :limit;
 
--- name: event_waiting
--- An event by its address, if it waits.
-select id as event_id, topic, message_id, attempt, revision, payload, depth from event
-where workflow_id = :workflow_id and topic = :topic and message_id = :message_id
-  and status = 'pending' and reserved_by is null;
-
 -- name: event_waiting_deepest
 -- The waiting event of a topic that is furthest from the producer that began its chain.
 select id as event_id, depth from event
@@ -145,7 +139,9 @@ where e.id = :event_id;
 -- name: event_reserve
 -- Pin an event for a run; only one that waits can be pinned.
 update event set reserved_by = :run_id, updated_at = :now
-where id = :event_id and status = 'pending' and reserved_by is null;
+where workflow_id = :workflow_id and topic = :topic and message_id = :message_id
+  and status = 'pending' and reserved_by is null
+returning id as event_id, topic, message_id, attempt, revision, payload, depth;
 
 -- name: event_skipped_since
 -- Whether a person skipped an event, or any input, since a run began; while that run is open, only people skip what it
@@ -190,14 +186,10 @@ update event set reserved_by = :new_run_id, updated_at = :now where reserved_by 
 update event set reserved_by = null, updated_at = :now where reserved_by = :run_id
 returning id, topic, attempt, revision;
 
--- name: event_held
--- The events that a run holds.
-select id from event where reserved_by = :run_id;
-
 -- name: event_end_reserved
 -- A run commits: its events are consumed, or skipped.
 update event set status = :target, reserved_by = null, updated_at = :now
-where reserved_by = :run_id and status = 'pending';
+where reserved_by = :run_id and status = 'pending' returning id;
 
 -- name: event_skip
 -- A person skips an event that nobody has taken.

@@ -26,10 +26,6 @@ where id = :workflow_id and status = :source;
 -- One workflow.
 select * from workflow where id = :workflow_id;
 
--- name: workflow_sequence
--- The last number that a workflow has counted.
-select sequence from workflow where id = :workflow_id;
-
 -- name: workflow_by_name
 -- One workflow, by the name its script gives it.
 select * from workflow where name = :name;

@@ -119,7 +119,7 @@ def _put(
         facts = {"topic": entry.topic, "message_id": entry.message_id, "run": run_id}
         tx.tell(workflow_id, "event", event_id, None, status,
                 facts=as_facts({**facts, "message": BORN_SKIPPED} if skip else facts))
-        _tie(tx, workflow_id, event_id, entry.causes, attempt=1, revision=1)
+        tx.many("cause_insert", [_cause(workflow_id, event_id, 1, each, 1) for each in entry.causes])
         return not skip
     known = tx.one("event_find", workflow_id=workflow_id, topic=entry.topic, message_id=entry.message_id)
     assert known is not None, "what was in the way of an insert is there"
@@ -136,9 +136,13 @@ def _put(
 
 def _tie(tx: Tx, workflow_id: str, event_id: str, causes: Sequence[str], attempt: int, revision: int) -> int:
     """Tie an event to the inputs behind it; how many it was not tied to yet."""
-    return sum(tx.hits(
-        "cause_insert", workflow_id=workflow_id, event_id=event_id, attempt=attempt, input_id=each, revision=revision,
-    ) for each in causes)
+    return sum(
+        tx.hits("cause_insert", **_cause(workflow_id, event_id, attempt, each, revision)) for each in causes)
+
+
+def _cause(workflow_id: str, event_id: str, attempt: int, input_id: str, revision: int) -> dict[str, object]:
+    return {"workflow_id": workflow_id, "event_id": event_id, "attempt": attempt, "input_id": input_id,
+            "revision": revision}
 
 
 def _revise(tx: Tx, event: Row, entry: Publication) -> tuple[bool, bool]:
@@ -217,8 +221,8 @@ def reserve(
     left = bytes_max
     for position, (topic, message_id) in enumerate(wanted):
         address = {"workflow_id": workflow_id, "topic": topic, "message_id": message_id}
-        event = tx.one("event_waiting", **address)
-        if event is None or not tx.hits("event_reserve", event_id=event["event_id"], run_id=run_id, now=tx.now):
+        event = tx.one("event_reserve", run_id=run_id, now=tx.now, **address)
+        if event is None:
             raise _why_not(tx, run_id, tx.one("event_find", **address), topic, message_id)
         left -= size(message_id) + size(event["payload"])
         if left < 0:

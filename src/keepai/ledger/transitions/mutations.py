@@ -77,31 +77,34 @@ def prepare_and_send(
     """Pin what prepare decided and record the intent that follows from it, in one step. If somebody has changed
     something since the run began, the intent has to be decided anew: then pin only. Gives what is pinned as well."""
     run, pinned = runs.prepare(tx, run, prepared, trace, Phase.MUTATING)
-    [(sequence,)] = tx.values("workflow_sequence", workflow_id=run.workflow_id)
-    if sequence != runs.last_number(run):
+    earlier = _earlier(tx, run, intent)
+    if earlier["sequence"] != runs.last_number(run):
         return run, None, pinned
-    mutation = _record(tx, run, intent)
+    mutation = _record(tx, run, intent, earlier)
     return runs.moved(run, bytes=run.bytes + intent.bytes), mutation, pinned  # counted with its outcome
 
 
 def send(tx: Tx, run: Run, intent: Intent, trace: Sequence[Traced]) -> Mutation:
     """Record the intent; the caller may send only after this commit is on disk."""
     tx.count(run.workflow_id, 0, runs=intent.bytes + kept_bytes.of_trace(trace))
-    mutation = _record(tx, run, intent)
+    mutation = _record(tx, run, intent, _earlier(tx, run, intent))
     runs.keep_trace(tx, run.workflow_id, trace)
     return mutation
 
 
-def _record(tx: Tx, run: Run, intent: Intent) -> Mutation:
+def _earlier(tx: Tx, run: Run, intent: Intent) -> Row:
+    """What was sent before."""
+    return tx.row(
+        "mutation_count", "counts are always there", workflow_id=run.workflow_id, run_id=run.id, lineage=run.lineage,
+        item_id=intent.item_id, mutation_key=intent.mutation_key,
+    )
+
+
+def _record(tx: Tx, run: Run, intent: Intent, earlier: Row) -> Mutation:
     assert run.phase in AFTER_APPLIED, run
     if intent.item_id is not None:
         items.expect_executing(tx, run)
         items.expect_at_work(tx, run, intent.item_id)
-    earlier = tx.one(
-        "mutation_count", workflow_id=run.workflow_id, run_id=run.id, lineage=run.lineage, item_id=intent.item_id,
-        mutation_key=intent.mutation_key,
-    )
-    assert earlier is not None
     mutation = Mutation(
         id=tx.new_id("mut"), workflow_id=run.workflow_id, run_id=run.id, ordinal=earlier["ordinal"] + 1,
         lineage=run.lineage, mutation_key=intent.mutation_key, idempotency_key=intent.idempotency_key,

@@ -343,13 +343,12 @@ def commit_consumer(tx: Tx, run: Run, end: ConsumerEnd, follows: Follows | None 
         events.publish(tx, run.workflow_id, run.id, publications, end.revisions_max, first)
     outcome: Any = stored(run.outcome) if run.outcome else {}
     become = EventStatus.SKIPPED if outcome.get("status") == "skipped" else EventStatus.CONSUMED
-    held = tx.all("event_held", run_id=run.id)
-    ended = tx.hits("event_end_reserved", run_id=run.id, target=become, now=tx.now)
-    for event in held:
+    ended = tx.all("event_end_reserved", run_id=run.id, target=become, now=tx.now)
+    for event in ended:
         tx.tell(run.workflow_id, "event", event["id"], EventStatus.PENDING, become, run.id)
     tx.run(
         "handler_committed", workflow_id=run.workflow_id, handler=run.handler, observed=run.observed,
-        progressed=int(ended > 0), wake_at=end.wake_at, recheck_at=end.recheck_at, now=tx.now, **_version(run),
+        progressed=int(bool(ended)), wake_at=end.wake_at, recheck_at=end.recheck_at, now=tx.now, **_version(run),
     )
     _commit(tx, run, kept, end.state, end.trace)
     return _followed(tx, follows, counted, numbers)
