@@ -353,6 +353,6 @@ for act in (
 def test_where_psycopg_is_not_installed_every_door_to_postgres_says_what_to_install(tmp_path: Path) -> None:
     child = [sys.executable, "-c", WITHOUT_PSYCOPG, str(tmp_path / "keep.db")]
     done = subprocess.run(child, capture_output=True, text=True, timeout=60, check=True)
-    said = "A ledger in PostgreSQL needs the package psycopg. Install it: pip install 'keepai[postgres]'."
+    said = "A ledger in PostgreSQL needs psycopg and greenlet. Install them: pip install 'keepai[postgres]'."
     assert done.stdout.splitlines() == [said] * 6
     assert list(tmp_path.iterdir()) == []

@@ -48,10 +48,11 @@ def _opened(path: str | Path, clock: Clock, accept_older: bool, works: bool) -> 
 
 def _need_psycopg() -> None:
     try:
+        import greenlet  # noqa: F401
         import psycopg  # noqa: F401
     except ImportError:
         raise LedgerUnusable(
-            "A ledger in PostgreSQL needs the package psycopg. Install it: pip install 'keepai[postgres]'."
+            "A ledger in PostgreSQL needs psycopg and greenlet. Install them: pip install 'keepai[postgres]'."
         ) from None
 
 

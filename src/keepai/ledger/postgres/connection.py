@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import itertools
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -23,7 +22,7 @@ from ..base import Row
 from ..transaction import SharedTransaction
 from .tables import Connection, settle
 from .typed_statements import numbered, of_many
-from .wire import Answer, Wire
+from .wire import ServerReply, Wire
 
 OLDEST = 15
 
@@ -37,13 +36,6 @@ _OPTIONS = {
 }
 _IDLE_IN_TRANSACTION = "10s"
 _IDLE = psycopg.pq.TransactionStatus.IDLE
-
-
-class Moment(enum.Enum):
-    """What is read together is of one moment, which begins with what is read first."""
-
-    WANTED = 1
-    BEGAN = 2
 
 
 def connect(url: str) -> Connection:
@@ -135,18 +127,18 @@ class PostgresStatements:
         self.wire = wire or Wire(connection)
         self._texts = numbered()
         self._iterated = itertools.count()
-        self._moment: Moment | None = None
+        self._moment_begins = False  # with what is read next
 
     def all(self, query: str, **params: object) -> list[Row]:
         """Every row. No text that is kept has the character 0, so whoever looks for one that has finds nothing."""
         try:
-            answer = self._ask(query, params)
+            reply = self._ask(query, params)
         except psycopg.DataError:  # before anything was sent
             without = {name: sound(value) if isinstance(value, str) else value for name, value in params.items()}
             if without == params:
                 raise
-            answer = self._ask(query, without)
-        return answer.rows()
+            reply = self._ask(query, without)
+        return reply.rows()
 
     def one(self, query: str, **params: object) -> Row | None:
         """The first row, if any; statements that write are run to their end."""
@@ -177,35 +169,35 @@ class PostgresStatements:
     @contextmanager
     def moment(self) -> Iterator[None]:
         """Everything that is read inside is of one moment: that in which the first of it is read."""
-        if self._moment is not None or self.connection.pgconn.transaction_status != _IDLE:
+        if self._moment_begins or self.connection.pgconn.transaction_status != _IDLE:
             yield  # of the moment, or the transaction, that is under way
             return
-        self._moment = Moment.WANTED
+        self._moment_begins = True
         try:
             yield
         finally:
-            began, self._moment = self._moment is Moment.BEGAN, None
-            if began and not self.connection.closed:
+            self._moment_begins = False
+            if not self.connection.closed and self.connection.pgconn.transaction_status != _IDLE:
                 self.wire.tell(b"commit")
                 self.wire.hear()
 
     def _begin_moment(self) -> None:
         """Many a question reads nothing; then the server is not asked to begin and end anything."""
-        if self._moment is Moment.WANTED:
-            self._moment = Moment.BEGAN
+        if self._moment_begins:
+            self._moment_begins = False
             self.wire.tell(b"begin isolation level repeatable read read only")
 
-    def _give(self, query: str, params: Mapping[str, object], must_hit: str | None = None) -> Answer:
+    def _give(self, query: str, params: Mapping[str, object], must_hit: str | None = None) -> ServerReply:
         """Have a statement done with the next that is asked."""
         self._begin_moment()
         text, picked = self._texts[query]
         return self.wire.give(query, text, picked(params), must_hit)
 
-    def _ask(self, query: str, params: Mapping[str, object]) -> Answer:
+    def _ask(self, query: str, params: Mapping[str, object]) -> ServerReply:
         """Have a statement done now."""
-        answer = self._give(query, params)
+        reply = self._give(query, params)
         self._hear()
-        return answer
+        return reply
 
     def _hear(self) -> None:
         """Wait for the answers to all that was given."""

@@ -1,7 +1,7 @@
 """Functions that ask a server side by side: what all of them ask until each waits for an answer is one round trip.
 
-Each has a lane, which is a light thread (greenlet). It stands still while what it asked is on the way, and the others go
-on; all take turns in one thread, only where they ask. So a verb is written as if it were alone, and a group of verbs
+Each has a lane, which is a light thread (greenlet). It stands still while what it asked is on the way, and the others
+go on; all take turns in one thread, only where they ask. So a verb is written as if it were alone, and a group of verbs
 takes as many round trips as the longest of them.
 """
 

@@ -27,12 +27,12 @@ _numbers = itertools.count()  # a connection may have several wires, one after t
 _DONE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 
 
-class Answer:
+class ServerReply:
     """What a statement gave; before the wire was heard, nothing."""
 
     __slots__ = ("hits", "must_hit", "prepared", "values")
 
-    def __init__(self, must_hit: str | None = None, prepared: Prepared | None = None) -> None:
+    def __init__(self, must_hit: str | None = None, prepared: KnownStatement | None = None) -> None:
         self.must_hit, self.prepared = must_hit, prepared
         self.values: list[tuple[Any, ...]] = []
         self.hits = 0
@@ -46,7 +46,7 @@ class Answer:
         return self.prepared.rows(self.values)  # type: ignore[return-value]
 
 
-class Prepared:
+class KnownStatement:
     """A statement that a connection knows."""
 
     __slots__ = ("is_known", "name", "rows")
@@ -62,12 +62,12 @@ class Wire:
     def __init__(self, connection: Connection) -> None:
         self._connection, self._raw = connection, connection.pgconn
         self._values = Transformer(connection)
-        self._prepared: dict[tuple[str, tuple[int, ...]], Prepared] = {}
-        self._given: deque[Answer | None] = deque()  # what the server has yet to answer; None: a point to wait for
+        self._prepared: dict[tuple[str, tuple[int, ...]], KnownStatement] = {}
+        self._given: deque[ServerReply | None] = deque()  # what the server has yet to answer; None: a point to wait for
         self._poll = select.poll()
         self._poll.register(self._raw.socket, select.POLLIN)
 
-    def give(self, name: str, text: str, params: Sequence[object], must_hit: str | None = None) -> Answer:
+    def give(self, name: str, text: str, params: Sequence[object], must_hit: str | None = None) -> ServerReply:
         """Have a statement done, with what else is given, when the wire is next heard; its `name` stands for it. If it
         must hit a row and hits none, that is a `Conflict` then."""
         values = self._values.dump_sequence(params, [PyFormat.AUTO] * len(params)) if params else []
@@ -75,19 +75,19 @@ class Wire:
         prepared = self._prepared.get(key)
         self._begin()
         if prepared is None:
-            prepared = self._prepared[key] = Prepared(f"{name} {next(_numbers)}".encode())
+            prepared = self._prepared[key] = KnownStatement(f"{name} {next(_numbers)}".encode())
             self._raw.send_prepare(prepared.name, text.encode(), list(key[1]))
-            self._given.append(Answer(prepared=prepared))
+            self._given.append(ServerReply(prepared=prepared))
         self._raw.send_query_prepared(prepared.name, values, self._values.formats if params else None)
-        answer = Answer(must_hit, prepared)
-        self._given.append(answer)
-        return answer
+        reply = ServerReply(must_hit, prepared)
+        self._given.append(reply)
+        return reply
 
     def tell(self, text: bytes) -> None:
         """The same with a statement that has no parameters and gives nothing."""
         self._begin()
         self._raw.send_query_params(text, None)
-        self._given.append(Answer())
+        self._given.append(ServerReply())
 
     def _begin(self) -> None:
         if not self._given:
@@ -133,13 +133,13 @@ class Wire:
             result = raw.get_result()
             if result is None:  # between two answers
                 continue
-            answer = given.popleft()
-            if answer is None:
+            reply = given.popleft()
+            if reply is None:
                 assert result.status == ExecStatus.PIPELINE_SYNC, result.status
             elif result.status in _DONE:
-                self._fill(answer, result)
-                if answer.must_hit is not None and not answer.hits:
-                    missed = missed or answer.must_hit
+                self._fill(reply, result)
+                if reply.must_hit is not None and not reply.hits:
+                    missed = missed or reply.must_hit
             elif refused is None:  # what was given after it was not done
                 refused = psycopg.errors.error_from_result(result)
         return refused, missed
@@ -148,17 +148,17 @@ class Wire:
         self._poll.modify(self._raw.socket, events)
         return self._poll.poll()
 
-    def _fill(self, answer: Answer, result: PGresult) -> None:
-        prepared = answer.prepared
+    def _fill(self, reply: ServerReply, result: PGresult) -> None:
+        prepared = reply.prepared
         if prepared is None:
             return
         if not prepared.is_known:
             prepared.is_known = True
             return
-        answer.hits = result.command_tuples or 0
+        reply.hits = result.command_tuples or 0
         if result.status == ExecStatus.TUPLES_OK:
             if prepared.rows is None:
                 prepared.rows = stored_ids.rows([
                     (result.fname(each) or b"").decode() for each in range(result.nfields)])
             self._values.set_pgresult(result)
-            answer.values = self._values.load_rows(0, result.ntuples, tuple)
+            reply.values = self._values.load_rows(0, result.ntuples, tuple)

@@ -161,7 +161,8 @@ def prepare(
     except KeepError:
         now = get(tx, run.id)
         if (now.state, now.phase, now.epoch) != (Status.ACTIVE, Phase.PREPARING, tx.epoch):
-            raise Conflict(f"Nothing was changed: {_no_longer(run)}.") from None  # then it does not matter what it wanted
+            why = _no_longer(run)  # then it does not matter what it wanted
+            raise Conflict(f"Nothing was changed: {why}.") from None
         raise
     kept = run.bytes + size(prepared.text) + kept_bytes.of_pinned(pinned) + size(outcome) + kept_bytes.of_trace(trace)
     decided = {"prepare_result": prepared.text, "prepared_at": prepared.at, "outcome": outcome, "bytes": kept}
