@@ -15,6 +15,7 @@ import pytest
 from keepai.ledger import account
 from keepai.ledger.base import Reader
 from keepai.ledger.checks import check
+from keepai.ledger.postgres import typed_statements
 from keepai.ledger.postgres.store import PostgresLedger
 from keepai.ledger.transitions import mutations, runs
 from keepai.ledger.transitions.events import Publication, Registration
@@ -263,3 +264,23 @@ async def test_questions_that_are_asked_together_are_answered_of_one_moment(
     first, twice = await asked_together(ledger, [count_meanwhile, look_twice])
     assert twice == [first, first]
     assert await ledger.look(sequence) == first + 1
+
+
+#: What every run of a consumer asks and changes.
+USED = (
+    "workflow_tick", "run_insert", "event_reserve", "reservation_insert", "run_prepared", "mutation_count",
+    "mutation_insert", "mutation_move", "run_phase", "cause_of_run", "event_insert", "event_end_reserved",
+    "handler_committed", "run_commit", "topic_touch", "run_by_id", "reservation_of_run", "workflow_by_id",
+)
+
+
+@pytest.mark.parametrize("query", USED)
+async def test_a_host_reads_no_table_whole_although_the_server_knows_it_as_empty(
+    ledger: PostgresLedger, query: str,
+) -> None:
+    text = typed_statements.numbered()[query][0]
+    connection = ledger._place._connection
+    if connection.info.server_version < 160000:
+        pytest.skip("older servers explain no statement without its values")
+    plan = "\n".join(row[0] for row in psycopg.RawCursor(connection).execute(f"explain (generic_plan) {text}"))
+    assert "Seq Scan" not in plan

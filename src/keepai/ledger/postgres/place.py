@@ -29,7 +29,7 @@ from ...model.states import IllegalMove
 from .. import account
 from ..base import Share
 from . import lease
-from .connection import PostgresStatements, PostgresTransaction, connect, shown, unusable
+from .connection import PostgresStatements, PostgresTransaction, connect, pin_plans, shown, unusable
 from .lanes import LaneTransaction, ask_side_by_side, side_by_side
 from .lease import MachineLock, machine
 from .mark_file import MarkFile
@@ -92,6 +92,7 @@ class Place:
         self._beats: Connection | None = None  # of the thread that says that it lives
         self._connection = connect(url)
         try:
+            pin_plans(self._connection)
             statements = PostgresStatements(self._connection)
             if not accept_older:  # before anything is made there
                 mark.check(None if number(self._connection) is None else statements)
@@ -146,6 +147,7 @@ class Place:
         """A further connection, to what this host knows."""
         connection = connect(self._url)
         try:
+            pin_plans(connection)
             self._mark.check(PostgresStatements(connection))
         except BaseException:
             connection.close()

@@ -111,8 +111,9 @@ values (:workflow_id, :seq, :id, :run_id, :ordinal, :lineage, :mutation_key, :id
 -- How often the same thing was sent before (a consumer's run wants one thing), how much its run has sent, and the last
 -- number that its workflow has counted.
 select (select count(*) from mutation where workflow_id = :workflow_id and mutation_key = :mutation_key)
-  + (select count(*) from mutation where (run_id = :lineage or (lineage = :lineage and run_id <> lineage))
-    and mutation_key <> :mutation_key and :item_id is null) as attempts,
+  + (select count(*) from mutation where run_id = :lineage and mutation_key <> :mutation_key and :item_id is null)
+  + (select count(*) from mutation where lineage = :lineage and run_id <> lineage and mutation_key <> :mutation_key
+    and :item_id is null) as attempts,
   (select count(*) from mutation where workflow_id = :workflow_id and run_id = :run_id) as ordinal,
   (select sequence from workflow where id = :workflow_id) as sequence;
 
