@@ -96,7 +96,7 @@ async def test_a_request_that_is_cut_undoes_its_transaction_and_a_commit_is_done
 ) -> None:
     empty = store.copied(tmp_path)
     last = await requests(store, cutter)
-    assert last > 3
+    assert last > 1
     for number in range(1, last + 1):
         is_there = await cut(empty.copied(tmp_path), cutter, number, manner)
         assert is_there == (number == last and manner not in ("before", "torn")), number

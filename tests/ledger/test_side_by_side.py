@@ -46,14 +46,8 @@ async def ledger(store: Store) -> AsyncIterator[PostgresLedger]:
 
 
 async def together(ledger: PostgresLedger, wanted: Sequence[Wanted]) -> list[Any]:
-    """Have the verbs wait until all are wanted: they are one group."""
-    gate = threading.Event()
-    begun = asyncio.create_task(ledger.write(lambda _: gate.wait(60)))
-    await asyncio.sleep(0)
+    """What is wanted in one turn of the loop is one group."""
     acts = [asyncio.create_task(ledger.write(*each)) for each in wanted]
-    await asyncio.sleep(0)
-    gate.set()
-    await begun
     return await asyncio.gather(*acts, return_exceptions=True)
 
 
@@ -215,14 +209,8 @@ async def test_verbs_of_one_workflow_run_one_after_the_other_in_a_group_too(ledg
 
 
 async def asked_together(ledger: PostgresLedger, questions: Sequence[Callable[[Reader], Any]]) -> list[Any]:
-    """Have the questions wait until all are asked: they are one group."""
-    gate = threading.Event()
-    begun = asyncio.create_task(ledger.look(lambda _: gate.wait(60)))
-    await asyncio.sleep(0)
+    """What is asked in one turn of the loop is one group."""
     acts = [asyncio.create_task(ledger.look(each)) for each in questions]
-    await asyncio.sleep(0)
-    gate.set()
-    await begun
     return await asyncio.gather(*acts, return_exceptions=True)
 
 

@@ -82,7 +82,16 @@ def append(tx: Tx, told: Draft, before: Head) -> Head:
     """Write the entry that tells what this transaction did, behind `before`; gives the newest entry."""
     if not told.moves:
         return before
-    parts, before_workflow, before_subject = [f'["{tx.host}"'], None, None
+    text, seq = entry_of(tx.host, told), before.seq + 1
+    made = Head(seq, chain(before.chain, seq, tx.now, text))
+    tx.run("account_insert", seq=seq, at=tx.now, told=text, chain=made.chain)
+    tx.many("account_subject_insert", [{"subject_id": subject, "entry": seq} for subject in subjects_of(told)])
+    return made
+
+
+def entry_of(host: str, told: Draft) -> str:
+    """The text of an entry."""
+    parts, before_workflow, before_subject = [f'["{host}"'], None, None
     for workflow_id, subject, move in told.moves:
         if workflow_id != before_workflow:
             parts.append(f'{"]]" if before_workflow is not None else ""},["{workflow_id}",[{quote(subject)}')
@@ -90,12 +99,12 @@ def append(tx: Tx, told: Draft, before: Head) -> Head:
             parts.append(f"],[{quote(subject)}")
         parts.append(f",{move}")
         before_workflow, before_subject = workflow_id, subject
-    text, seq = "".join(parts) + "]]]", before.seq + 1
-    made = Head(seq, chain(before.chain, seq, tx.now, text))
-    tx.run("account_insert", seq=seq, at=tx.now, told=text, chain=made.chain)
-    tx.many("account_subject_insert", [
-        {"subject_id": subject, "entry": seq} for subject in dict.fromkeys(subject for _, subject, _ in told.moves)])
-    return made
+    return "".join(parts) + "]]]"
+
+
+def subjects_of(told: Draft) -> list[str]:
+    """What an entry tells of."""
+    return list(dict.fromkeys(subject for _, subject, _ in told.moves))
 
 
 def chain(before: bytes, seq: int, at: int, told: str) -> bytes:

@@ -5,7 +5,7 @@ verb in one transaction; with `barrier` the commit is on disk before the caller 
 is also the name of its two crash points, `before:<verb>` and `after:<verb>`.
 
 What is read for a decision is read by a question, a function of a `Reader`: the ledger answers it over one moment.
-Verbs and questions are plain functions: they wait for nothing but the ledger, and may run in another thread.
+Verbs and questions are plain functions: they wait for nothing but the ledger, and others may run while they do.
 """
 
 from __future__ import annotations
@@ -115,6 +115,11 @@ class Tx(Reader, Protocol):
     ) -> None:
         """Have the account tell a move of a state, a decision or an act, in the transaction that does it: why in words,
         or as the text of a JSON value (`facts`); who, if it was a person."""
+        ...
+
+    def ask_early(self, query: str, **params: object) -> Callable[[], list[Row]]:
+        """Ask for rows that are needed later in the verb; calling what it gives waits for them. They are of when they
+        were asked for."""
         ...
 
     def run(self, query: str, **params: object) -> None:

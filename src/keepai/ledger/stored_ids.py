@@ -23,6 +23,9 @@ IDS = frozenset((
 #: Parameters that hold an id or another word, as the account and the acts of people do: they can be looked for by it.
 SUBJECTS = frozenset(("subject_id",))
 
+#: Parameters that hold several of these.
+SUBJECT_LISTS = frozenset(("subject_ids",))
+
 #: Columns that hold several ids with commas between them.
 LISTS = frozenset(("causes", "joined"))
 
@@ -84,6 +87,10 @@ def _subject_inside(value: str) -> int:
     return -2 - int.from_bytes(sha256(value.encode(errors="replace")).digest()[:7], "big") if number is None else number
 
 
+def _subjects_inside(values: Sequence[str]) -> list[int]:
+    return [_subject_inside(each) for each in values]
+
+
 def _id_outside(value: object) -> object:
     """What is no number was not written by Keep: it is shown as it is."""
     return text_of(value) if type(value) is int else value
@@ -111,7 +118,7 @@ def _key_outside(value: object) -> object:
 
 _INNER: Mapping[str, Callable[[Any], object]] = {
     **dict.fromkeys(IDS, _id_inside), **dict.fromkeys(KEYS, _key_inside),
-    **dict.fromkeys(SUBJECTS, _subject_inside),
+    **dict.fromkeys(SUBJECTS, _subject_inside), **dict.fromkeys(SUBJECT_LISTS, _subjects_inside),
 }
 _OUTER: Mapping[str, Callable[[Any], object]] = {
     **dict.fromkeys(IDS | {"subject"}, _id_outside), **dict.fromkeys(LISTS, _list_outside),

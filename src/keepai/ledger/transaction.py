@@ -5,6 +5,7 @@ The databases' own classes add how a statement is executed."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from ..model.clock import Ids
 from ..model.errors import Conflict
@@ -19,12 +20,17 @@ class SharedTransaction(ABC):
         self.ids, self.host, self.epoch, self.now = ids, host, epoch, 0
         self.kept: dict[str, int] = {}  # by workflow, the bytes that were kept for it when it was last counted in
         self.shown: int | None = None
-        self.draft, self.entry = Draft(), 0
+        self.draft = Draft()
         self.tell, self.new_id = self.draft.tell, ids.new
 
     @abstractmethod
     def all(self, query: str, **params: object) -> list[Row]:
         """Every row."""
+
+    def ask_early(self, query: str, **params: object) -> Callable[[], list[Row]]:
+        """Ask for rows that are needed later in the verb."""
+        found = self.all(query, **params)
+        return lambda: found
 
     @abstractmethod
     def hits(self, query: str, **params: object) -> int:

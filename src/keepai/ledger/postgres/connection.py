@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -17,7 +17,6 @@ from ...model.codec import sound
 from ...model.errors import LedgerUnusable
 from ...model.ledger_address import mistake
 from ...model.ledger_address import shown as shown
-from .. import stored_ids
 from ..base import Row
 from ..transaction import SharedTransaction
 from .tables import Connection, settle
@@ -163,15 +162,19 @@ class PostgresStatements:
             return
         text, picked = self._texts[query]
         name = f"iterated_{next(self._iterated)}"
-        with self.moment(), closing(psycopg.RawServerCursor(self.connection, name)) as cursor:
-            self._begin_moment()
-            self.wire.hear()
-            cursor.itersize = _FETCHED_MAX
-            cursor.execute(text, picked(params))
-            assert cursor.description is not None, query
-            made = stored_ids.rows([column.name for column in cursor.description])
-            for values in cursor:
-                yield from made([values])
+        with self.moment():
+            self._begin_block()
+            self.wire.give_once(f"declare {name} no scroll cursor for {text}", picked(params))
+            rows: Sequence[Row] = (None,) * _FETCHED_MAX  # type: ignore[assignment]
+            while len(rows) == _FETCHED_MAX:
+                reply = self.wire.give_once(f"fetch {_FETCHED_MAX} from {name}")
+                self._hear()
+                rows = reply.rows()
+                try:
+                    yield from rows
+                except GeneratorExit:
+                    break
+            self.wire.tell(f"close {name}".encode())
 
     @contextmanager
     def moment(self) -> Iterator[None]:
@@ -194,11 +197,15 @@ class PostgresStatements:
             self._moment_begins = False
             self.wire.tell(b"begin isolation level repeatable read read only")
 
-    def _give(self, query: str, params: Mapping[str, object], must_hit: str | None = None) -> ServerReply:
+    def _begin_block(self) -> None:
+        """A cursor of the server needs a transaction that was begun."""
+        self._begin_moment()
+
+    def _give(self, query: str, params: Mapping[str, object]) -> ServerReply:
         """Have a statement done with the next that is asked."""
         self._begin_moment()
         text, picked = self._texts[query]
-        return self.wire.give(query, text, picked(params), must_hit)
+        return self.wire.give(query, text, picked(params))
 
     def _ask(self, query: str, params: Mapping[str, object]) -> ServerReply:
         """Have a statement done now."""
@@ -219,6 +226,11 @@ class PostgresTransaction(PostgresStatements, SharedTransaction):
     ) -> None:
         PostgresStatements.__init__(self, connection, wire)
         SharedTransaction.__init__(self, ids, host, epoch)
+
+    @property
+    def entry(self) -> int:
+        """The number of the account's entry that will tell of this transaction."""
+        return int(self.row("account_next", "a number is always there")["seq"])
 
     def run(self, query: str, **params: object) -> None:
         """Execute a change."""

@@ -14,14 +14,18 @@ from typing import TypeVar
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
+from ...model.errors import Conflict
+from ..base import Row
 from .connection import PostgresStatements, PostgresTransaction
-from .wire import Wire
+from .typed_statements import that_hits
+from .wire import ServerReply
 
 T = TypeVar("T")
 
 
-def side_by_side(wire: Wire, functions: Sequence[Callable[[], T]]) -> list[T]:
-    """What they give. The first error of one, or of what it asked, ends all of them."""
+def side_by_side(functions: Sequence[Callable[[], T]], hear: Callable[[], None]) -> list[T]:
+    """What they give; `hear` waits for the server's answers. The first error of one, or of what it asked, ends all of
+    them."""
     lanes = [greenlet(each) for each in functions]
     given: dict[greenlet, T] = {}
     try:
@@ -31,7 +35,7 @@ def side_by_side(wire: Wire, functions: Sequence[Callable[[], T]]) -> list[T]:
                 given[lane] = lane.switch()
             asking = [lane for lane in asking if not lane.dead]
             if asking:
-                wire.hear()
+                hear()
     finally:
         for lane in lanes:
             if not lane.dead:
@@ -49,9 +53,9 @@ def _wait() -> None:
 class LaneReader(PostgresStatements):
     """What a question sees that is asked beside others."""
 
-    def __init__(self, of: PostgresStatements, begin: Callable[[], None]) -> None:
+    def __init__(self, of: PostgresStatements, begin_block: Callable[[], None]) -> None:
         super().__init__(of.connection, of.wire)
-        self._begin_moment = begin  # type: ignore[method-assign]
+        self._begin_block = begin_block  # type: ignore[method-assign]
 
     @contextmanager
     def moment(self) -> Iterator[None]:
@@ -62,29 +66,28 @@ class LaneReader(PostgresStatements):
         _wait()
 
 
-def ask_side_by_side(
-    reads: PostgresStatements, questions: Sequence[Callable[[PostgresStatements], None]], *, of_one_moment: bool,
-) -> None:
-    """Ask questions, of one moment if that is wanted: it begins with what is read first. That it is over is sent, and
-    not waited for."""
-    wire, began = reads.wire, False
+def ask_side_by_side(reads: PostgresStatements, questions: Sequence[Callable[[PostgresStatements], None]]) -> None:
+    """Ask questions, of one moment: all that they ask is one transaction, without a statement that begins or ends it.
+    That it is over is sent, and not waited for. The connection reads only, and each transaction one moment."""
+    wire, begun = reads.wire, False
 
-    def begin() -> None:
-        nonlocal began
-        if of_one_moment and not began:
-            began = True
-            wire.tell(b"begin isolation level repeatable read read only")
+    def begin_block() -> None:
+        nonlocal begun
+        if not begun:
+            begun = True
+            wire.tell(b"begin")
 
     try:
-        side_by_side(wire, [partial(each, LaneReader(reads, begin)) for each in questions])
+        side_by_side([partial(each, LaneReader(reads, begin_block)) for each in questions], wire.pause)
     except BaseException:
         wire.drop()
-        wire.tell(b"rollback")
-        wire.hear()
+        if begun:
+            wire.tell(b"rollback")
+            wire.hear()
         raise
-    if began:
+    if begun:
         wire.tell(b"commit")
-        wire.leave()
+    wire.leave()
 
 
 class LaneTransaction(PostgresTransaction):
@@ -92,7 +95,17 @@ class LaneTransaction(PostgresTransaction):
 
     def __init__(self, of: PostgresTransaction) -> None:
         super().__init__(of.connection, of.ids, of.host, of.epoch, of.wire)
-        self.now, self.entry, self.kept = of.now, of.entry, of.kept
+        self.now, self.kept = of.now, of.kept
+
+    def ask_early(self, query: str, **params: object) -> Callable[[], list[Row]]:
+        """Ask for rows with what is asked next."""
+        reply = self._give(query, params)
+
+        def found() -> list[Row]:
+            if not reply.is_heard:
+                self._hear()
+            return reply.rows()
+        return found
 
     def run(self, query: str, **params: object) -> None:
         """Execute a change, before anything else is read."""
@@ -100,7 +113,16 @@ class LaneTransaction(PostgresTransaction):
 
     def expect(self, query: str, why: str, **params: object) -> None:
         """Execute a guarded change that must hit a row; if it does not, that ends the group."""
-        self._give(query, params, must_hit=why)
+        self.expect_or(Conflict(f"Nothing was changed: {why}."), query, **params)
+
+    def expect_or(self, otherwise: Exception, query: str, **params: object) -> None:
+        """Execute what must hit a row; if it does not, that ends the group with this error."""
+        text, picked = that_hits(query)
+        self.wire.give(f"{query} that hits", text, picked(params), otherwise)
+
+    def give(self, query: str, **params: object) -> ServerReply:
+        """Execute a statement with what is asked next."""
+        return self._give(query, params)
 
     def many(self, query: str, rows: Sequence[Mapping[str, object]]) -> None:
         """Execute a change once for each of these, before anything else is read."""

@@ -13,12 +13,11 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import psycopg
 
@@ -30,15 +29,23 @@ from .. import account
 from ..base import Share
 from . import lease
 from .connection import PostgresStatements, PostgresTransaction, connect, pin_plans, shown, unusable
+from .connection_worker import ConnectionWorker
 from .lanes import LaneTransaction, ask_side_by_side, side_by_side
 from .lease import MachineLock, machine
 from .mark_file import MarkFile
 from .tables import Connection, migrate, number
+from .wire import ServerReply
 
 T = TypeVar("T")
-
+Each = TypeVar("Each")
+_Verb: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+_Run: TypeAlias = Callable[[PostgresTransaction, Sequence[_Verb]], list[Any]]
 
 _TIMED_OUT = psycopg.errors.IdleInTransactionSessionTimeout
+
+
+#: Verbs in one transaction, questions of one moment.
+_TOGETHER_MAX = 32
 
 
 @dataclass(frozen=True)
@@ -48,35 +55,39 @@ class WantedVerb:
     verb: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    result: Future[Any] = field(default_factory=Future)
-
-    @property
-    def workflow_id(self) -> str | None:
-        """The only workflow that it reads or changes something of, if its first argument says so."""
-        workflow_id: str | None = getattr(self.args[0], "workflow_id", None) if self.args else None
-        return workflow_id
+    result: asyncio.Future[Any]
 
 
 @dataclass(frozen=True)
 class AskedQuestion:
-    """A question whose answer somebody waits for; what it reads is of one moment, if it needs that."""
+    """A question whose answer somebody waits for."""
 
     question: Callable[[PostgresStatements], Any]
-    of_one_moment: bool
-    result: Future[Any] = field(default_factory=Future)
+    result: asyncio.Future[Any]
 
     def answer(self, read: PostgresStatements) -> None:
         """Tell the answer, or the error that it has itself found."""
         try:
-            self.result.set_result(self.question(read))
+            _tell(self.result, self.question(read))
         except psycopg.Error:
             raise
         except Exception as error:
-            self.result.set_exception(error)
+            _tell_error(self.result, error)
+
+
+def _tell(asker: asyncio.Future[Any], result: object) -> None:
+    if not asker.done():
+        asker.set_result(result)
+
+
+def _tell_error(asker: asyncio.Future[Any], error: BaseException) -> None:
+    if not asker.done():
+        asker.set_exception(error)
 
 
 class Place:
-    """One host. Its verbs and its questions are given by one thread each; a third says that it lives."""
+    """One host. Its verbs and its questions have a connection each, in the thread of the loop; a thread of its own says
+    that the host lives."""
 
     def __init__(
         self, url: str, clock: Clock, ids: Ids, mark: MarkFile, *, accept_older: bool, works: bool,
@@ -88,7 +99,7 @@ class Place:
         self.lost: str | None = None  # the first reason is the one that counts
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_moved, self._closing = 0, False
-        self._reads: PostgresStatements | None = None
+        self._wanted, self._asked = deque[WantedVerb](), deque[AskedQuestion]()
         self._beats: Connection | None = None  # of the thread that says that it lives
         self._connection = connect(url)
         try:
@@ -107,6 +118,9 @@ class Place:
                     head = self._begin(statements, accept_older)
                 if not self.opening.accepted:  # that a person accepted it is on record first: that commit is told
                     self._acknowledge(head)
+                self._reads = PostgresStatements(self._connect())
+                self._reads.connection.execute(
+                    "set default_transaction_read_only = on; set default_transaction_isolation = 'repeatable read'")
             except BaseException:
                 self.lock.release(told=False)  # perhaps the server has it: that it is free says that this host is dead
                 raise
@@ -118,6 +132,8 @@ class Place:
             raise
         self._tx = PostgresTransaction(self._connection, ids, self.host, self.epoch)
         self._lane = LaneTransaction(self._tx)  # of what the transaction itself does
+        self._writing = ConnectionWorker(self._tx.wire, self.lose)
+        self._looking = ConnectionWorker(self._reads.wire, self.lose)
         self._own: set[str] = set()  # the workflows that it runs, as the writing thread knows
         self._woken, self._wake = os.pipe()
         self._attending = threading.Thread(target=self._attend, name="keep-heartbeat", daemon=True)
@@ -158,86 +174,122 @@ class Place:
 
     def transact(self, verb: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
         """Run a verb in a transaction of its own; `LedgerStopped` if the place is lost, or by it."""
-        [given] = self._transact([WantedVerb(verb, args, kwargs)], _straight)
+        [given] = self._transact([(verb, args, kwargs)], _straight)
         return given  # type: ignore[no-any-return]
 
-    def give(self, wanted: Sequence[WantedVerb]) -> None:
-        """Run verbs in one transaction, side by side. If one of them is refused, each is run again in a transaction of
-        its own: that tells whose refusal it was, and what it was."""
-        wanted = [each for each in wanted if each.result.set_running_or_notify_cancel()]
+    async def write(self, verb: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
+        """The same, in one transaction with what else is wanted by then."""
+        self.check()
+        result = asyncio.get_running_loop().create_future()
+        self._wanted.append(WantedVerb(verb, args, kwargs, result))
+        self._writing.do(self._give)
+        given: T = await result
+        return given
+
+    async def in_order(self, done: Callable[[], T]) -> T:
+        """Have something done after the verbs that were wanted before."""
+        self.check()
+        result = asyncio.get_running_loop().create_future()
+
+        def do() -> None:
+            try:
+                _tell(result, done())
+            except BaseException as error:
+                _tell_error(result, error)
+        self._writing.do(do)
+        given: T = await result
+        return given
+
+    def _give(self) -> None:
+        """Run the verbs that are wanted by now in one transaction, side by side. If one of them is refused, each is run
+        again in a transaction of its own: that tells whose refusal it was, and what it was."""
+        wanted = [each for each in _first(self._wanted) if not each.result.done()]
         if not wanted:
             return
         try:
-            for each, result in zip(wanted, self._transact(wanted, _side_by_side), strict=True):
-                each.result.set_result(result)
+            results = self._transact([(each.verb, each.args, each.kwargs) for each in wanted], _side_by_side)
+            for each, given in zip(wanted, results, strict=True):
+                _tell(each.result, given)
         except BaseException as error:
             if not isinstance(error, Exception):
                 for each in wanted:
-                    each.result.set_exception(error)
+                    _tell_error(each.result, error)
                 return
             for each in wanted:  # a place that was lost refuses them all
                 self._give_alone(each)
 
     def _give_alone(self, wanted: WantedVerb) -> None:
         try:
-            wanted.result.set_result(self._transact([wanted], _straight)[0])
+            _tell(wanted.result, self.transact(wanted.verb, wanted.args, wanted.kwargs))
         except BaseException as error:
-            wanted.result.set_exception(error)
+            _tell_error(wanted.result, error)
 
-    def _transact(
-        self, wanted: Sequence[WantedVerb], run: Callable[[PostgresTransaction, Sequence[WantedVerb]], list[Any]],
-    ) -> list[Any]:
+    def _transact(self, wanted: Sequence[_Verb], run: _Run) -> list[Any]:
+        """Run verbs in one transaction. What it begins and ends with goes out with what the verbs ask and change."""
         self.check()
+        while True:
+            try:
+                results, entry = self._committed(wanted, run)
+                break
+            except psycopg.errors.LockNotAvailable:  # a host stands still in its transaction: the server will end that
+                self._roll_back()
+                self.check()
+            except (psycopg.IntegrityError, psycopg.DataError) as error:  # of what a verb wrote, not of the connection
+                self._roll_back()
+                raise _translated(error) from None
+            except (psycopg.Error, LedgerStopped) as error:  # it may have been committed all the same
+                self._roll_back()
+                raise self.lose(error) from None
+            except BaseException:
+                self._roll_back()
+                raise
         try:
-            before = self._open_transaction()
-            results = run(self._tx, wanted)
-            self._nudge()
-            self._lane.now = self._tx.now
-            head = account.append(self._lane, self._tx.draft, before)
-            self._tx.wire.hear()
-            _reach("before", wanted)
-        except (psycopg.IntegrityError, psycopg.DataError) as error:  # of what a verb wrote, not of the connection
-            self._roll_back()
-            raise _translated(error) from None
-        except (psycopg.Error, LedgerStopped) as error:
-            self._roll_back()
-            raise self.lose(error) from None
-        except BaseException:
-            self._roll_back()
-            raise
-        try:
-            self._tx.wire.tell(b"commit")
-            self._tx.wire.hear()
-            if head is not before:
-                self._acknowledge(head)
-        except (psycopg.Error, LedgerUnusable) as error:  # it may have been committed all the same
+            self._confirm(entry)
+        except (LedgerStopped, LedgerUnusable) as error:
             raise self.lose(error) from None
         _reach("after", wanted)
         return results
 
-    def _open_transaction(self) -> account.Head:
-        """Begin a transaction, unless this place is lost: nobody else writes until it ends.
+    def _committed(self, wanted: Sequence[_Verb], run: _Run) -> tuple[list[Any], ServerReply | None]:
+        """What the verbs gave, and the entry of the account that tells of it."""
+        wire = self._tx.wire
+        self._open_transaction()
+        results = run(self._tx, wanted)
+        self._nudge()
+        entry = self._told()
+        if crash_points.heard():
+            wire.hear()
+            _reach("before", wanted)
+        wire.warnings.clear()
+        wire.tell(b"commit")
+        wire.hear()
+        return results, entry
 
-        If another host stands still in the midst of one, the server ends that one's in the end."""
-        while True:
-            self._tx.wire.tell(b"begin isolation level read committed read write")
-            try:
-                self._lane.run("ledger_hold")
-                found = self._tx.row("host_stands", "there is no ledger", epoch=self.epoch)
-                break
-            except psycopg.errors.LockNotAvailable:
-                self._tx.wire.tell(b"rollback")
-                self._tx.wire.hear()
-                self.check()
-        if found["stands"] is None:
-            raise LedgerStopped(
-                f"{self._name} has not heard this host for too long, or a person said that it is dead: others run its "
-                "workflows.")
-        head = account.Head(found["seq"] or 0, found["chain"] or b"")
-        self._tx.now = self._clock.now_ms()
+    def _confirm(self, entry: ServerReply | None) -> None:
+        """A commit is acknowledged, unless the server warned that it may be lost."""
+        if any("synchronous replication" in each for each in self._tx.wire.warnings):
+            raise LedgerStopped(f"{self._name} did not wait for its standby: what it committed may be lost.")
+        if entry is not None:
+            [made] = entry.rows()
+            self._acknowledge(account.Head(made["seq"], made["chain"]))
+
+    def _open_transaction(self) -> None:
+        """Begin a transaction: nobody else writes until it ends. If this place is lost, it fails."""
+        self._tx.wire.tell(b"begin isolation level read committed read write")
+        self._lane.run("ledger_hold")
+        self._lane.expect_or(LedgerStopped(
+            f"{self._name} has not heard this host for too long, or a person said that it is dead: others run its "
+            "workflows."), "host_stands", epoch=self.epoch)
+        self._tx.now = self._lane.now = self._clock.now_ms()
         self._tx.draft.moves.clear()
-        self._tx.entry = head.seq + 1
-        return head
+
+    def _told(self) -> ServerReply | None:
+        """Have the account tell what the transaction did, if it did something."""
+        draft = self._tx.draft
+        if not draft.moves:
+            return None
+        return self._lane.give("account_append", at=self._tx.now, told=account.entry_of(self.host, draft),
+                               subject_ids=account.subjects_of(draft))
 
     def _nudge(self) -> None:
         """Let other hosts know of what was changed in workflows that are not this one's."""
@@ -272,10 +324,19 @@ class Place:
 
     # -- looking -----------------------------------------------------------------------------------
 
-    def answer(self, asked: Sequence[AskedQuestion]) -> None:
-        """Answer questions, side by side. If the server refuses a statement of one, those that have no answer yet are
-        asked again, each alone: that tells whose it was."""
-        asked = [each for each in asked if each.result.set_running_or_notify_cancel()]
+    async def ask(self, question: Callable[[PostgresStatements], T]) -> T:
+        """The answer to a question: everything that it reads is of one moment."""
+        self.check()
+        result = asyncio.get_running_loop().create_future()
+        self._asked.append(AskedQuestion(question, result))
+        self._looking.do(self._answer)
+        given: T = await result
+        return given
+
+    def _answer(self) -> None:
+        """Answer the questions that are asked by now, side by side. If the server refuses a statement of one, those
+        that have no answer yet are asked again, each alone: that tells whose it was."""
+        asked = [each for each in _first(self._asked) if not each.result.done()]
         try:
             self._ask(asked)
         except Exception:
@@ -287,16 +348,14 @@ class Place:
         try:
             self._ask([asked])
         except Exception as error:
-            asked.result.set_exception(error)
+            _tell_error(asked.result, error)
 
     def _ask(self, asked: Sequence[AskedQuestion]) -> None:
+        if not asked:
+            return
         self.check()
         try:
-            if self._reads is None:
-                self._reads = PostgresStatements(self._connect())
-                self._reads.connection.execute("set default_transaction_read_only = on")
-            ask_side_by_side(
-                self._reads, [each.answer for each in asked], of_one_moment=any(each.of_one_moment for each in asked))
+            ask_side_by_side(self._reads, [each.answer for each in asked])
         except (psycopg.OperationalError, psycopg.InterfaceError, _TIMED_OUT, LedgerUnusable) as error:
             raise self.lose(error) from None
 
@@ -325,8 +384,7 @@ class Place:
 
     def _cut_off(self) -> None:
         """End the connections under whoever waits for an answer: a server that stands still gives none."""
-        reads = self._reads.connection if self._reads else None
-        for connection in (self._connection, reads, self._beats):
+        for connection in (self._connection, self._reads.connection, self._beats):
             if connection is not None:
                 with suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(connection.fileno())) as wire:
                     wire.shutdown(socket.SHUT_RDWR)
@@ -403,43 +461,56 @@ class Place:
             return False
         return not calls_go_on
 
-    def close_reads(self) -> None:
-        """Let go of the connection that questions are asked on, in the thread that asks them."""
-        if self._reads is not None:
-            self._reads.connection.close()
+    async def finished(self) -> None:
+        """Wait until everything that was wanted and asked is done."""
+        await self._writing.finished()
+        await self._looking.finished()
 
-    def close(self) -> None:
-        """Let go of the other connections; nothing is said."""
+    async def close(self) -> None:
+        """Let go of the connections; nothing is said."""
+        await self.finished()
         self._closing = True
+        self._writing.close()
+        self._looking.close()
+        await asyncio.to_thread(self._let_go)
+
+    def _let_go(self) -> None:
         os.write(self._wake, b"\0")
         self._attending.join()
         for fd in (self._woken, self._wake):
             os.close(fd)
+        self._reads.connection.close()
         self._connection.close()
 
 
-def _straight(tx: PostgresTransaction, wanted: Sequence[WantedVerb]) -> list[Any]:
+def _first(waiting: deque[Each]) -> list[Each]:
+    """The first that wait."""
+    return [waiting.popleft() for _ in range(min(len(waiting), _TOGETHER_MAX))]
+
+
+def _straight(tx: PostgresTransaction, wanted: Sequence[_Verb]) -> list[Any]:
     """Run one verb after the other, and each statement when it is asked for."""
-    return [each.verb(tx, *each.args, **each.kwargs) for each in wanted]
+    return [verb(tx, *args, **kwargs) for verb, args, kwargs in wanted]
 
 
-def _side_by_side(tx: PostgresTransaction, wanted: Sequence[WantedVerb]) -> list[Any]:
+def _side_by_side(tx: PostgresTransaction, wanted: Sequence[_Verb]) -> list[Any]:
     """Run the verbs of different workflows side by side; any other runs when those before it have ended."""
     results: list[Any] = []
     for group in _groups(wanted):
         seen = [LaneTransaction(tx) for _ in group]
-        results += side_by_side(tx.wire, [
-            partial(each.verb, own, *each.args, **each.kwargs) for each, own in zip(group, seen, strict=True)])
+        results += side_by_side([
+            partial(verb, own, *args, **kwargs) for (verb, args, kwargs), own in zip(group, seen, strict=True)],
+            tx.wire.hear)
         for own in seen:
             tx.draft.moves += own.draft.moves
     return results
 
 
-def _groups(wanted: Sequence[WantedVerb]) -> Iterator[list[WantedVerb]]:
-    group: list[WantedVerb] = []
+def _groups(wanted: Sequence[_Verb]) -> Iterator[list[_Verb]]:
+    group: list[_Verb] = []
     workflows: set[str | None] = set()
     for each in wanted:
-        workflow_id = each.workflow_id
+        workflow_id = _workflow_of(each)
         if group and (None in (workflow_id, *workflows) or workflow_id in workflows):
             yield group
             group, workflows = [], set()
@@ -448,10 +519,17 @@ def _groups(wanted: Sequence[WantedVerb]) -> Iterator[list[WantedVerb]]:
     yield group
 
 
-def _reach(side: str, wanted: Sequence[WantedVerb]) -> None:
+def _workflow_of(wanted: _Verb) -> str | None:
+    """The only workflow that a verb reads or changes something of, if its first argument says so."""
+    _, args, _ = wanted
+    workflow_id: str | None = getattr(args[0], "workflow_id", None) if args else None
+    return workflow_id
+
+
+def _reach(side: str, wanted: Sequence[_Verb]) -> None:
     if crash_points.heard():
-        for each in wanted:
-            crash_points.reach(f"{side}:{each.verb.__name__}")
+        for verb, _, _ in wanted:
+            crash_points.reach(f"{side}:{verb.__name__}")
 
 
 def _translated(error: psycopg.Error) -> Exception:

@@ -1,8 +1,8 @@
 """A ledger in PostgreSQL: opened by one of its hosts, from here to `close`.
 
-Verbs run on one connection in a thread of its own, one transaction each; questions on others, each over one moment. The
-loop waits for neither. Every transaction first locks the one row of `ledger` and looks whether this host still has its
-place: so all hosts write one after the other, the account is one chain, and who has lost its place changes nothing.
+Verbs have one connection, and questions another. Both are asked in the thread of the loop, which goes on while the
+server works. Every transaction first locks the one row of `ledger` and looks whether this host still has its place: so
+all hosts write one after the other, the account is one chain, and who has lost its place changes nothing.
 
 After any error of a connection, and after a commit that failed, what the server has is unknown: this host writes and
 sends nothing more until it has taken another place.
@@ -11,9 +11,7 @@ sends nothing more until it has taken another place.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -21,24 +19,11 @@ from ...model.clock import Clock, Ids, SystemClock
 from ...model.errors import LedgerOlder, LedgerStopped
 from ..base import Reader, Row, Share
 from . import lease
-from .connection import PostgresStatements
 from .mark_file import MarkFile
-from .place import AskedQuestion, Place, WantedVerb
+from .place import Place
 
 T = TypeVar("T")
 P = ParamSpec("P")
-
-
-#: Verbs in one transaction, questions of one moment.
-_TOGETHER_MAX = 32
-
-
-def _of_place(waiting: deque[tuple[Place, T]], place: Place) -> list[T]:
-    """The first that wait, if they were wanted of that place."""
-    found: list[T] = []
-    while waiting and waiting[0][0] is place and len(found) < _TOGETHER_MAX:
-        found.append(waiting.popleft()[1])
-    return found
 
 
 class PostgresLedger:
@@ -59,11 +44,6 @@ class PostgresLedger:
         self._mark = MarkFile(url)
         self._place = self._new_place(accept_older)
         self.accepted, self.behind = self._place.opening.accepted, self._place.opening.behind
-        self._wanted: deque[tuple[Place, WantedVerb]] = deque()
-        self._asked: deque[tuple[Place, AskedQuestion]] = deque()
-        self._writing = ThreadPoolExecutor(1, thread_name_prefix="keep-writer")
-        # One thread asks all questions: what a question counts, such as the calls of a run, is not counted by two.
-        self._looking = ThreadPoolExecutor(1, thread_name_prefix="keep-look")
 
     def _new_place(self, accept_older: bool) -> Place:
         return Place(
@@ -95,23 +75,12 @@ class PostgresLedger:
         """Run `verb(tx, …)` in one transaction, with others that wait by then. Each is on disk when it has returned,
         with a barrier or without."""
         self._watch_loop()
-        place = self._place  # of whoever asks: what it wanted there is not done from another place
-        wanted = WantedVerb(verb, args, kwargs)
-        self._wanted.append((place, wanted))
-        self._writing.submit(self._give, place)
-        return await asyncio.wrap_future(wanted.result)
-
-    def _give(self, place: Place) -> None:
-        """Give what is wanted of a place by now, unless that was done together with what was wanted before."""
-        place.give(_of_place(self._wanted, place))
+        return await self._place.write(verb, args, kwargs)
 
     async def barrier(self) -> None:
         """Wait until everything committed so far is on disk."""
-        await self._in_order(self.check)
-
-    async def _in_order(self, done: Callable[[], T]) -> T:
         self._watch_loop()
-        return await asyncio.wrap_future(self._writing.submit(done))
+        await self._place.in_order(self.check)
 
     def _watch_loop(self) -> None:
         loop = asyncio.get_running_loop()
@@ -123,26 +92,18 @@ class PostgresLedger:
 
     async def look(self, question: Callable[Concatenate[Reader, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The answer to `question(read, …)`: everything that it reads is committed, and of one moment."""
-        return await self._ask(lambda read: question(read, *args, **kwargs), of_one_moment=True)
+        self._watch_loop()
+        return await self._place.ask(lambda read: question(read, *args, **kwargs))
 
     async def one(self, query: str, **params: object) -> Row | None:
         """The first row of one statement, if any."""
-        return await self._ask(lambda read: read.one(query, **params))
+        self._watch_loop()
+        return await self._place.ask(lambda read: read.one(query, **params))
 
     async def all(self, query: str, **params: object) -> list[Row]:
         """Every row of one statement."""
-        return await self._ask(lambda read: read.all(query, **params))
-
-    async def _ask(self, asked: Callable[[PostgresStatements], T], *, of_one_moment: bool = False) -> T:
         self._watch_loop()
-        place, question = self._place, AskedQuestion(asked, of_one_moment)
-        self._asked.append((place, question))
-        self._looking.submit(self._answer, place)
-        return await asyncio.wrap_future(question.result)
-
-    def _answer(self, place: Place) -> None:
-        """Answer what is asked by now, unless that was done together with what was asked before."""
-        place.answer(_of_place(self._asked, place))
+        return await self._place.ask(lambda read: read.all(query, **params))
 
     @contextmanager
     def under_way(self) -> Iterator[None]:
@@ -179,8 +140,9 @@ class PostgresLedger:
 
     async def share(self, spare: Collection[str]) -> Share:
         """Take this host's part of the workflows, and give away of the `spare` ones what is more than that."""
+        self._watch_loop()
         place = self._place
-        return await self._in_order(lambda: place.share(list(spare)))
+        return await place.in_order(lambda: place.share(list(spare)))
 
     async def own(self) -> set[str]:
         """The workflows that this host runs, by the ledger."""
@@ -205,38 +167,36 @@ class PostgresLedger:
 
     async def rejoin(self, under_way: Collection[str]) -> None:
         """Take another place. Of the calls that were made from earlier ones, only these mutations' still go on."""
-        await self._in_order(lambda: self._rejoin(frozenset(under_way)))
-
-    def _rejoin(self, under_way: Collection[str]) -> None:
         lost = self._place
         if lost.epoch not in self._had:
             self._had.add(lost.epoch)
             self._before.append(lost)
-            self._looking.submit(lost.close_reads).result()
-            lost.close()
+            await lost.close()
         try:
-            self._place = self._new_place(accept_older=False)
+            self._place = await asyncio.to_thread(self._new_place, False)
         except LedgerOlder as error:
             self._stopped = error.message
             raise
         self._loop = None  # the new place has yet to know it
+        await self._leave(frozenset(under_way))
+
+    async def _leave(self, under_way: Collection[str]) -> None:
+        """Say which calls of earlier places have ended."""
+        place = self._place
         for each in list(self._before):
-            if self._place.transact(lease.leave, (each.epoch, under_way), {}):
+            if await place.write(lease.leave, (each.epoch, under_way), {}):
                 each.lock.release(told=True)
                 self._before.remove(each)
 
     async def close(self, *, keep_lock: bool = False) -> None:
         """Finish and let go; with `keep_lock`, nobody takes this host for dead while its process lives."""
-        await asyncio.to_thread(self._writing.shutdown)
-        await asyncio.to_thread(self._looking.shutdown)
+        await self._place.finished()
         if not keep_lock:  # nor do calls of earlier places
             with suppress(LedgerStopped):
-                for each in self._before:
-                    self._place.transact(lease.leave, (each.epoch, ()), {})
+                await self._leave(())
         told = self._place.end(calls_go_on=keep_lock)
         if self._place.epoch not in self._had:
-            self._place.close_reads()
-            await asyncio.to_thread(self._place.close)
+            await self._place.close()
         if not keep_lock:
             for each in {*self._before, self._place}:
                 each.lock.release(told=told and each is self._place)

@@ -20,13 +20,22 @@ _COMMENT, _PARAMETER = re.compile(r"--.*"), re.compile(r"(?<!:):(\w+)")
 def types() -> Mapping[str, str]:
     """Parameter → its type: that of the columns with its name, which all have the same."""
     of_columns = dict(_COLUMN.findall("".join(migrations().values())))
-    return of_columns | {"since": "bigint"} | dict.fromkeys(("text", "lower", "upper", "remark"), "text")
+    return of_columns | {"since": "bigint", "subject_ids": "bigint[]"} | dict.fromkeys(
+        ("text", "lower", "upper", "remark"), "text")
 
 
 @cache
 def numbered() -> Mapping[str, tuple[str, stored_ids.Params]]:
     """Every statement, and what picks its parameters in their order."""
     return {name: _numbered(text) for name, text in load("postgres").items()}
+
+
+@cache
+def that_hits(name: str) -> tuple[str, stored_ids.Params]:
+    """A change, or a look for a row, as a statement that fails by dividing by zero if there is no row for it."""
+    text, picked = numbered()[name]
+    hit = text if text.startswith("select") else f"{text} returning 1"
+    return f"with hit as ({hit}) select 1 / count(*) as hit from hit", picked  # noqa: S608 -- our own
 
 
 @cache

@@ -226,6 +226,7 @@ class Transaction(Statements, SharedTransaction):
     def __init__(self, connection: apsw.Connection, ids: Ids, host: str, epoch: int) -> None:
         Statements.__init__(self, connection)
         SharedTransaction.__init__(self, ids, host, epoch)
+        self.entry = 0
         cursor = connection.cursor()  # one for all: each is read to its end before the next
         self._execute, self._many = cursor.execute, cursor.executemany
         self._changes = connection.changes

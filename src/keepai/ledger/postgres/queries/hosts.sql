@@ -6,9 +6,25 @@
 select schema from ledger for update;
 
 -- name: host_stands
--- Whether a host still has its place, and the newest entry of the account.
-select (select 1 from heartbeat where epoch = :epoch and lost_at is null) as stands, a.seq, a.chain
-from ledger left join account a on a.seq = (select max(seq) from account);
+-- Whether a host still has its place.
+select 1 from heartbeat where epoch = :epoch and lost_at is null;
+
+-- name: account_append
+-- What one commit did, behind the newest entry, and what that tells of. It is hashed as ledger/account.py does.
+with newest as (
+  select coalesce(max(a.seq), 0) + 1 as seq, coalesce((array_agg(a.chain))[1], '') as before
+  from (select seq, chain from account order by seq desc limit 1) a),
+made as (
+  insert into account (seq, at, told, chain)
+  select n.seq, :at, :told, sha256(n.before || convert_to(' ' || n.seq || ' ' || :at || ' ' || :told, 'UTF8'))
+  from newest n returning seq, chain),
+named as (
+  insert into account_subject (subject_id, entry) select s.id, m.seq from made m, unnest(:subject_ids) s (id))
+select seq, chain from made;
+
+-- name: account_next
+-- The number that the next entry will have.
+select coalesce(max(seq), 0) + 1 as seq from account;
 
 -- name: heartbeat_all
 -- Every host that has not ended: who it is, and for how long it has not said that it lives, by the database's clock.
