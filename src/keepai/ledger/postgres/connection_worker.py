@@ -1,0 +1,104 @@
+"""Does one job after the other with one connection, in the thread of the loop.
+
+A job is a plain function that runs in a light thread (greenlet): where it waits for the server it stands still, and the
+loop goes on. What is wanted in one turn of the loop is there when the first job begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+import psycopg
+from greenlet import getcurrent, greenlet
+
+from .wire import Wire
+
+
+class ConnectionWorker:
+    """One connection's. Whoever uses the connection without it, in another thread or before there is a loop, waits in
+    its own way."""
+
+    def __init__(self, wire: Wire, broken: Callable[[psycopg.Error], object]) -> None:
+        self._wire, self._broken = wire, broken
+        self._jobs: deque[Callable[[], None]] = deque()
+        self._at_work: greenlet | None = None
+        self._waits = False  # for the server
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_busy = False
+        self._waiting: list[asyncio.Future[None]] = []  # until nothing is left to do
+        self._wait_elsewhere = wire.wait
+        wire.wait = self._wait
+
+    def do(self, job: Callable[[], None]) -> None:
+        """Have a job done after those that were wanted before. It raises nothing."""
+        self._listen(asyncio.get_running_loop())
+        self._jobs.append(job)
+        if not self._is_busy:
+            self._is_busy = True
+            asyncio.get_running_loop().call_soon(self._begin)
+
+    async def finished(self) -> None:
+        """Wait until every job is done."""
+        while self._is_busy:
+            self._waiting.append(asyncio.get_running_loop().create_future())
+            await self._waiting[-1]
+
+    def close(self) -> None:
+        """The connection is about to be closed."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(self._wire.socket)
+        self._loop = None
+
+    def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        if loop is not self._loop:
+            self.close()
+            self._loop = loop
+            loop.add_reader(self._wire.socket, self._heard)
+
+    def _begin(self) -> None:
+        self._at_work = greenlet(self._work)
+        self._at_work.switch()
+
+    def _work(self) -> None:
+        try:
+            while self._jobs:
+                self._jobs.popleft()()
+        finally:
+            self._at_work, self._is_busy = None, False
+            waiting, self._waiting = self._waiting, []
+            for each in waiting:
+                if not each.done():
+                    each.set_result(None)
+
+    def _wait(self, events: int) -> None:
+        worker, loop = self._at_work, self._loop
+        if worker is None or getcurrent() is not worker or loop is None:
+            self._wait_elsewhere(events)
+            return
+        if events & select.POLLOUT:
+            loop.add_writer(self._wire.socket, worker.switch)
+        self._waits = True
+        try:
+            assert worker.parent is not None, "a greenlet that was begun has one"
+            worker.parent.switch()
+        finally:
+            self._waits = False
+            if events & select.POLLOUT:
+                loop.remove_writer(self._wire.socket)
+
+    def _heard(self) -> None:
+        """The server has sent something. If nobody waits for it, it is the answer to what was left, or the end of the
+        connection."""
+        if self._waits and self._at_work is not None:
+            self._at_work.switch()
+            return
+        try:
+            self._wire.take_in()
+        except psycopg.Error as error:
+            with suppress(Exception):
+                self.close()
+            self._broken(error)
