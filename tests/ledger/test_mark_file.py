@@ -85,10 +85,13 @@ async def test_a_host_that_connects_again_to_a_server_that_lost_commits_stops(
     with store.raw() as tables:  # as in a failover to a standby that lacked it
         tables.execute("set session_replication_role = replica")
         tables.execute("delete from account where seq = 2")
-    with pytest.raises(LedgerStopped, match=r"older than it was.*keep db accept-older.*sends nothing until"):
-        await ledger.all("workflow_all")
-    with pytest.raises(LedgerStopped):
+        tables.execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'keep'")
+    with pytest.raises(LedgerStopped, match=r"sends nothing until"):
         await ledger.write(rows.deploy, "c")
+    with pytest.raises(LedgerOlder, match=r"older than it was.*keep db accept-older"):
+        await ledger.rejoin(())
+    with pytest.raises(LedgerStopped):
+        await ledger.all("workflow_all")
     await ledger.close()
 
 

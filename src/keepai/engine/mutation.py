@@ -18,7 +18,7 @@ from ..model.codec import Json, canonical, digest, shown, sound, stored, text_of
 from ..model.errors import KeepError, LedgerStopped, LimitExceeded, NeedsAttention, RuleBroken, Transient
 from ..model.fast_record import fast_record
 from ..model.operations import Step
-from ..model.permissions import Judged, Mode
+from ..model.permissions import Judged, Mode, Use
 from ..model.records import Approval, Mutation, Run
 from ..model.states import AFTER_APPLIED, MutationStatus
 from ..runtime.base import Operation
@@ -85,7 +85,11 @@ def _decide(read: Reader, context: RunContext, wanted: Wanted, unit: Unit) -> De
 
     What is answered from the ledger does not count as sent: a replay gets as far as it likes."""
     parts, run, operation = context.parts, context.run, wanted.operation
-    intent, applied = _intent(read, parts, run, wanted, unit)
+    earlier = read.all("mutation_same", workflow_id=run.workflow_id, mutation_key=_key(run, wanted, unit))
+    intent = _intent(parts, run, wanted, unit, sum([
+        r["status"] == MutationStatus.FAILED and r["resolution"] is None and r["doubted_at"] is None for r in earlier
+    ]))
+    applied = next((row for row in earlier if row["status"] == MutationStatus.APPLIED), None)
     if applied is not None:
         return Decision(intent, applied)
     context.sends += 1
@@ -118,21 +122,19 @@ async def complete(context: RunContext, mutation: Mutation, step: Step) -> str |
 
 
 async def plain_intent(context: RunContext, operation: Operation, unit: Unit) -> Intent | None:
-    """The intent of a call that can be recorded together with what it follows from; None if the call needs approval, is
-    a repeat, or is invalid.
+    """The intent of a call that can be recorded together with what it follows from, if it is the first of its kind;
+    None if the call needs approval or is invalid.
 
     Then it is decided again when what it follows from is recorded. The decision relies on what was read since the run
-    began; if anybody has changed something since, the intent is not recorded."""
-    def decide(read: Reader) -> Intent | None:
-        wanted = _wanted(context, operation, Step.MUTATE)
-        intent, applied = _intent(read, context.parts, context.run, wanted, unit)
-        if applied is not None:
-            return None
-        judged = context.permissions.check(read, operation.name, wanted.params, may_ask=True)
-        return None if judged.mode is Mode.ASK else intent
-
+    began; if anybody has changed something since, or the same was sent before, the intent is not recorded."""
+    permissions, name = context.permissions, operation.name
     try:
-        return await context.parts.ledger.look(decide)
+        wanted = _wanted(context, operation, Step.MUTATE)
+        judged = permissions.judge(name, wanted.params, may_ask=True, used=(
+            await context.parts.ledger.look(permissions.used, name) if permissions.counts(name) else Use()))
+        if judged.mode is Mode.ASK:
+            return None
+        return _intent(context.parts, context.run, wanted, unit, refusals=0)
     except LedgerStopped:
         raise
     except KeepError:
@@ -203,23 +205,25 @@ def _wanted(context: RunContext, operation: Operation, step: Step) -> Wanted:
         raise fault from error
 
 
-def _intent(read: Reader, parts: Parts, run: Run, wanted: Wanted, unit: Unit) -> tuple[Intent, Row | None]:
-    """What is about to be sent, and the applied mutation of the same thing for the same unit, if there is one."""
+def _key(run: Run, wanted: Wanted, unit: Unit) -> str:
+    """What is the same for the same thing for the same unit."""
     connector, _, operation = wanted.operation.name.partition(".")
-    target, identity, payload, subkey = wanted.target, wanted.identity, wanted.payload, wanted.subkey
-    key = digest(run.workflow_id, unit.key, connector, operation, target, identity, subkey or "")
-    earlier = read.all("mutation_same", workflow_id=run.workflow_id, mutation_key=key)
-    refusals = sum([
-        r["status"] == MutationStatus.FAILED and r["resolution"] is None and r["doubted_at"] is None for r in earlier
-    ])
+    return digest(
+        run.workflow_id, unit.key, connector, operation, wanted.target, wanted.identity, wanted.subkey or "")
+
+
+def _intent(parts: Parts, run: Run, wanted: Wanted, unit: Unit, refusals: int) -> Intent:
+    """What is about to be sent, if the outside system itself has refused the same so often before."""
+    connector, _, operation = wanted.operation.name.partition(".")
+    key, payload = _key(run, wanted, unit), wanted.payload
     # The same for every send of the same thing, unless the outside system itself refused it before.
     sent_as = digest(key, payload)[:40] + (f"-{refusals + 1}" if refusals else "")
     return Intent(
-        mutation_key=key, idempotency_key=sent_as, connector=connector,
-        operation=operation, account=parts.connectors[connector].account, target=sound(target), identity=identity,
-        payload=payload, params=text_of(wanted.params), subkey=subkey, title=unit.title, preview=wanted.preview,
+        mutation_key=key, idempotency_key=sent_as, connector=connector, operation=operation,
+        account=parts.connectors[connector].account, target=sound(wanted.target), identity=wanted.identity,
+        payload=payload, params=text_of(wanted.params), subkey=wanted.subkey, title=unit.title, preview=wanted.preview,
         deadline_at=parts.clock.now_ms() + int(parts.policy.call_s * 1000), item_id=unit.item_id,
-    ), next((row for row in earlier if row["status"] == MutationStatus.APPLIED), None)
+    )
 
 
 async def _call(context: RunContext, spec: OperationSpec, mutation: Mutation, step: Step) -> Answer:

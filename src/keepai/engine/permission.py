@@ -34,16 +34,28 @@ class Permissions:
 
     def check(self, read: Reader, capability: str, params: Json, *, may_ask: bool = False) -> Judged:
         """Allow a call or say that a person must see it; anything else raises `NotGranted`."""
+        return self.judge(capability, params, self.used(read, capability), may_ask=may_ask)
+
+    def counts(self, capability: str) -> bool:
+        """Whether a limit of its rule makes it matter how often a capability was used."""
         grant = self.grants.get(capability)
-        name, _, operation = capability.partition(".")
-        connector = self._parts.connectors[name]
-        use = Use() if grant is None else Use(  # only of the limits that the rule has
+        return grant is not None and (grant.per_run is not None or grant.per_day is not None)
+
+    def used(self, read: Reader, capability: str) -> Use:
+        """How often a capability was used, as far as its rule has limits."""
+        grant = self.grants.get(capability)
+        return Use() if grant is None else Use(
             in_run=0 if grant.per_run is None else self._in_run(read, capability),
             in_day=0 if grant.per_day is None else self._in_day(read, capability),
         )
+
+    def judge(self, capability: str, params: Json, used: Use, *, may_ask: bool) -> Judged:
+        """The same as `check`, for a capability that was used so often."""
+        name, _, operation = capability.partition(".")
+        connector = self._parts.connectors[name]
         judged = judge(
-            grant, capability, params, use, may_ask=may_ask, kinds=connector.operations[operation].kinds,
-            account=connector.account, workflow=self._workflow,
+            self.grants.get(capability), capability, params, used, may_ask=may_ask,
+            kinds=connector.operations[operation].kinds, account=connector.account, workflow=self._workflow,
         )
         self._used[capability] = self._used.get(capability, 0) + 1
         return judged

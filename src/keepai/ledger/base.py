@@ -122,6 +122,10 @@ class Tx(Reader, Protocol):
         were asked for."""
         ...
 
+    def hit_early(self, query: str, **params: object) -> Callable[[], int]:
+        """Execute a change of which it is needed later in the verb how many rows it hit."""
+        ...
+
     def run(self, query: str, **params: object) -> None:
         """Execute a change. A ledger may do so later in the transaction, but before it reads anything."""
         ...

@@ -32,6 +32,11 @@ class SharedTransaction(ABC):
         found = self.all(query, **params)
         return lambda: found
 
+    def hit_early(self, query: str, **params: object) -> Callable[[], int]:
+        """Execute a change of which it is needed later in the verb how many rows it hit."""
+        hits = self.hits(query, **params)
+        return lambda: hits
+
     @abstractmethod
     def hits(self, query: str, **params: object) -> int:
         """Execute a change, and say how many rows it hit."""

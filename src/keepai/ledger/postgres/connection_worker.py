@@ -10,7 +10,6 @@ import asyncio
 import select
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 
 import psycopg
 from greenlet import getcurrent, greenlet
@@ -99,6 +98,5 @@ class ConnectionWorker:
         try:
             self._wire.take_in()
         except psycopg.Error as error:
-            with suppress(Exception):
-                self.close()
+            self.close()
             self._broken(error)

@@ -100,12 +100,17 @@ class LaneTransaction(PostgresTransaction):
     def ask_early(self, query: str, **params: object) -> Callable[[], list[Row]]:
         """Ask for rows with what is asked next."""
         reply = self._give(query, params)
+        return lambda: self._heard(reply).rows()
 
-        def found() -> list[Row]:
-            if not reply.is_heard:
-                self._hear()
-            return reply.rows()
-        return found
+    def hit_early(self, query: str, **params: object) -> Callable[[], int]:
+        """Execute a change with what is asked next."""
+        reply = self._give(query, params)
+        return lambda: self._heard(reply).hits
+
+    def _heard(self, reply: ServerReply) -> ServerReply:
+        if not reply.is_heard:
+            self._hear()
+        return reply
 
     def run(self, query: str, **params: object) -> None:
         """Execute a change, before anything else is read."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -14,6 +14,9 @@ from ...model.states import EventStatus, InputStatus
 from ..account import as_facts
 from ..base import Row, Tx
 from . import kept_bytes
+
+#: Events that a ledger is asked to reserve before it is seen whether the first of them could be.
+_RESERVED_AT_ONCE = 32
 
 #: Why an event may begin as skipped.
 BORN_SKIPPED = "every input behind it was skipped before it came"
@@ -46,12 +49,12 @@ class Registration:
 def register(tx: Tx, workflow_id: str, run_id: str, inputs: Sequence[Registration]) -> None:
     """Keep inputs; one that is known already keeps its id and first title."""
     known, new = 0, sum([kept_bytes.of_input(each.external_id, each.title) for each in inputs])
-    for seq, entry in _counted(tx, workflow_id, inputs, inputs=new):
-        if not tx.hits(
-            "input_insert", workflow_id=workflow_id, seq=seq, input_id=entry.input_id,
-            source=entry.source, type=entry.type, external_id=entry.external_id, title=entry.title,
-            run_id=run_id, now=tx.now,
-        ):
+    inserted = [(entry, tx.hit_early(
+        "input_insert", workflow_id=workflow_id, seq=seq, input_id=entry.input_id, source=entry.source, type=entry.type,
+        external_id=entry.external_id, title=entry.title, run_id=run_id, now=tx.now,
+    )) for seq, entry in _counted(tx, workflow_id, inputs, inputs=new)]
+    for entry, is_new in inserted:
+        if not is_new():
             known += kept_bytes.of_input(entry.external_id, entry.title)
             continue
         tx.tell(workflow_id, "input", entry.input_id, None, InputStatus.ACTIVE, facts=as_facts({
@@ -72,10 +75,10 @@ def publish(
     touched: dict[str, int] = {}
     numbered = enumerate(publications, first) if first is not None else _counted(
         tx, workflow_id, publications, events=bytes_of(publications))
-    for seq, entry in numbered:
-        skip = bool(entry.causes) and skipped >= set(entry.causes)
-        if _put(tx, workflow_id, run_id, seq, entry, revisions_max, skip):
-            touched[entry.topic] = seq
+    inserted = [_insert(tx, workflow_id, run_id, seq, entry, skipped) for seq, entry in numbered]
+    for each in inserted:
+        if _put(tx, workflow_id, run_id, each, revisions_max):
+            touched[each.entry.topic] = each.seq
     for topic, seq in touched.items():
         tx.run("topic_touch", workflow_id=workflow_id, topic=topic, sequence=seq)
 
@@ -106,18 +109,35 @@ def _counted(
     return enumerate(entries, last - len(entries) + 1)
 
 
-def _put(
-    tx: Tx, workflow_id: str, run_id: str, seq: int, entry: Publication, revisions_max: int, skip: bool,
-) -> bool:
-    """Whether there is something new to look at for the consumer of its topic."""
-    event_id, status = tx.new_id("evt"), EventStatus.SKIPPED if skip else EventStatus.PENDING
-    if tx.hits(
+@fast_record
+@dataclass(frozen=True)
+class _Inserted:
+    """An event as it was put into its topic, if there was none of that address."""
+
+    entry: Publication
+    seq: int
+    event_id: str
+    status: EventStatus
+    is_new: Callable[[], int]
+
+
+def _insert(
+    tx: Tx, workflow_id: str, run_id: str, seq: int, entry: Publication, skipped: Set[str],
+) -> _Inserted:
+    is_skipped = bool(entry.causes) and skipped >= set(entry.causes)
+    event_id, status = tx.new_id("evt"), EventStatus.SKIPPED if is_skipped else EventStatus.PENDING
+    return _Inserted(entry, seq, event_id, status, tx.hit_early(
         "event_insert", workflow_id=workflow_id, seq=seq, event_id=event_id, topic=entry.topic,
-        message_id=entry.message_id, payload=entry.payload, run_id=run_id, depth=entry.depth, now=tx.now,
-        status=status,
-    ):
+        message_id=entry.message_id, payload=entry.payload, run_id=run_id, depth=entry.depth, now=tx.now, status=status,
+    ))
+
+
+def _put(tx: Tx, workflow_id: str, run_id: str, inserted: _Inserted, revisions_max: int) -> bool:
+    """Whether there is something new to look at for the consumer of its topic."""
+    entry, event_id, skip = inserted.entry, inserted.event_id, inserted.status is EventStatus.SKIPPED
+    if inserted.is_new():
         facts = {"topic": entry.topic, "message_id": entry.message_id, "run": run_id}
-        tx.tell(workflow_id, "event", event_id, None, status,
+        tx.tell(workflow_id, "event", event_id, None, inserted.status,
                 facts=as_facts({**facts, "message": BORN_SKIPPED} if skip else facts))
         tx.many("cause_insert", [_cause(workflow_id, event_id, 1, each, 1) for each in entry.causes])
         return not skip
@@ -221,7 +241,11 @@ def reserve(
     left = bytes_max
     for position, (topic, message_id) in enumerate(wanted):
         address = {"workflow_id": workflow_id, "topic": topic, "message_id": message_id}
-        event = tx.one("event_reserve", run_id=run_id, now=tx.now, **address)
+        if not position % _RESERVED_AT_ONCE:
+            asked = [
+                tx.ask_early("event_reserve", workflow_id=workflow_id, run_id=run_id, now=tx.now, topic=each[0],
+                             message_id=each[1]) for each in wanted[position : position + _RESERVED_AT_ONCE]]
+        event = next(iter(asked[position % _RESERVED_AT_ONCE]()), None)
         if event is None:
             raise _why_not(tx, run_id, tx.one("event_find", **address), topic, message_id)
         left -= size(message_id) + size(event["payload"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...model.codec import size, stored
@@ -75,10 +75,12 @@ def prepare_and_send(
     tx: Tx, run: Run, prepared: Prepared, trace: Sequence[Traced], intent: Intent,
 ) -> tuple[Run, Mutation | None, list[Row]]:
     """Pin what prepare decided and record the intent that follows from it, in one step. If somebody has changed
-    something since the run began, the intent has to be decided anew: then pin only. Gives what is pinned as well."""
+    something since the run began, or the same was sent before, the intent has to be decided anew: then pin only. Gives
+    what is pinned as well."""
+    asked = _ask_earlier(tx, run, intent)
     run, pinned = runs.prepare(tx, run, prepared, trace, Phase.MUTATING)
-    earlier = _earlier(tx, run, intent)
-    if earlier["sequence"] != runs.last_number(run):
+    [earlier] = asked()
+    if earlier["sequence"] != runs.last_number(run) or earlier["attempts"]:
         return run, None, pinned
     mutation = _record(tx, run, intent, earlier)
     return runs.moved(run, bytes=run.bytes + intent.bytes), mutation, pinned  # counted with its outcome
@@ -87,16 +89,17 @@ def prepare_and_send(
 def send(tx: Tx, run: Run, intent: Intent, trace: Sequence[Traced]) -> Mutation:
     """Record the intent; the caller may send only after this commit is on disk."""
     tx.count(run.workflow_id, 0, runs=intent.bytes + kept_bytes.of_trace(trace))
-    mutation = _record(tx, run, intent, _earlier(tx, run, intent))
+    [earlier] = _ask_earlier(tx, run, intent)()
+    mutation = _record(tx, run, intent, earlier)
     runs.keep_trace(tx, run.workflow_id, trace)
     return mutation
 
 
-def _earlier(tx: Tx, run: Run, intent: Intent) -> Row:
+def _ask_earlier(tx: Tx, run: Run, intent: Intent) -> Callable[[], list[Row]]:
     """What was sent before."""
-    return tx.row(
-        "mutation_count", "counts are always there", workflow_id=run.workflow_id, run_id=run.id, lineage=run.lineage,
-        item_id=intent.item_id, mutation_key=intent.mutation_key,
+    return tx.ask_early(
+        "mutation_count", workflow_id=run.workflow_id, run_id=run.id, lineage=run.lineage, item_id=intent.item_id,
+        mutation_key=intent.mutation_key,
     )
 
 

@@ -332,13 +332,13 @@ def commit_consumer(tx: Tx, run: Run, end: ConsumerEnd, follows: Follows | None 
     """next returned: events, state, wake-up and the run itself, in one step; and what follows begins in it."""
     kept = run.bytes + kept_bytes.of_trace(end.trace)
     numbers = len(end.publications) + NUMBERS
+    behind = tx.ask_early("cause_of_run", workflow_id=run.workflow_id, run_id=run.id) if end.publications else list
     counted = tx.count(  # of all that it brings about, at once
         run.workflow_id, numbers, events=events.bytes_of(end.publications),
         runs=kept + end.state_grows,
     )
     if end.publications:
-        found = tx.all("cause_of_run", workflow_id=run.workflow_id, run_id=run.id)
-        causes = tuple(dict.fromkeys([str(row["input_id"]) for row in found]))  # several events may share one
+        causes = tuple(dict.fromkeys([str(row["input_id"]) for row in behind()]))  # several events may share one
         publications = [Publication(p.topic, p.message_id, p.payload, causes, end.depth) for p in end.publications]
         first = _own_number(counted["sequence"]) - len(publications)
         events.publish(tx, run.workflow_id, run.id, publications, end.revisions_max, first)
