@@ -7,7 +7,8 @@
 --   Three functions have the names that they have in SQLite, so that one text of a statement serves both.
 --
 -- Everything stands in a schema of its own, so that a database can be shared with other programs. The triggers are
--- derived from model/states.py when the ledger is opened (ledger/postgres/triggers.py).
+-- derived from model/states.py, and from the checks that stand here, when the ledger is opened
+-- (ledger/postgres/triggers.py): the tables are made without checks.
 
 -- Which schema this is, and a hash of the triggers as they were made. The row is also the lock of the ledger: every
 -- transaction that writes locks it first.
