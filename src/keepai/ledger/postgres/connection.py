@@ -25,6 +25,7 @@ from .wire import ServerReply, Wire
 
 OLDEST = 15
 
+_FEW = 3  # rows
 _FETCHED_MAX = 100  # rows that a cursor of the server is asked for at once
 
 #: A connection that nobody answers is given up, and so is a transaction of a host that stands still: it would keep
@@ -241,12 +242,15 @@ class PostgresTransaction(PostgresStatements, SharedTransaction):
         return self._ask(query, params).hits
 
     def many(self, query: str, rows: Sequence[Mapping[str, object]]) -> None:
-        """Execute a change once for each of these, in one statement."""
+        """Execute a change once for each of these, in one statement if they are many."""
         self._give_many(query, rows)
         self._hear()
 
     def _give_many(self, query: str, rows: Sequence[Mapping[str, object]]) -> None:
-        if rows:
+        if len(rows) <= _FEW:  # lists cost both sides more than a few statements
+            for row in rows:
+                self._give(query, row)
+        else:
             text, picked = of_many(query)
             columns = [list(column) for column in zip(*[picked(row) for row in rows], strict=True)]
             self.wire.give(f"{query} of many", text, columns)

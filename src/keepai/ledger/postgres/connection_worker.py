@@ -16,6 +16,9 @@ from greenlet import getcurrent, greenlet
 
 from .wire import Wire
 
+#: For so long the end of a moment may wait for something with which it can be sent.
+_REST_S = 0.005
+
 
 class ConnectionWorker:
     """One connection's. Whoever uses the connection without it, in another thread or before there is a loop, waits in
@@ -27,7 +30,7 @@ class ConnectionWorker:
         self._at_work: greenlet | None = None
         self._waits = False  # for the server
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._is_busy = False
+        self._is_busy, self._sends_rest = False, False
         self._waiting: list[asyncio.Future[None]] = []  # until nothing is left to do
         self._wait_elsewhere = wire.wait
         wire.wait = self._wait
@@ -68,10 +71,19 @@ class ConnectionWorker:
                 self._jobs.popleft()()
         finally:
             self._at_work, self._is_busy = None, False
+            if not self._sends_rest and self._loop is not None:
+                self._sends_rest = True
+                self._loop.call_later(_REST_S, self._send_rest)
             waiting, self._waiting = self._waiting, []
             for each in waiting:
                 if not each.done():
                     each.set_result(None)
+
+    def _send_rest(self) -> None:
+        """What was left to be sent with what comes next is sent now, if nothing came: the server waits for its end."""
+        self._sends_rest = False
+        if not self._is_busy and self._loop is not None:
+            self._wire.send()
 
     def _wait(self, events: int) -> None:
         worker, loop = self._at_work, self._loop

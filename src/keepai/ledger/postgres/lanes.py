@@ -7,18 +7,19 @@ takes as many round trips as the longest of them.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import psycopg
 from greenlet import GreenletExit, getcurrent, greenlet
 
 from ...model.errors import Conflict
 from ..base import Row
 from .connection import PostgresStatements, PostgresTransaction
 from .typed_statements import that_hits
-from .wire import ServerReply
+from .wire import ServerReply, Wire
 
 T = TypeVar("T")
 
@@ -50,44 +51,111 @@ def _wait() -> None:
     hub.switch()
 
 
+class SharedMoment:
+    """What several questions have in common: all that they ask is one transaction, without a statement that begins or
+    ends it. The connection reads only, and each of its transactions one moment."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire, self._is_block = wire, False
+
+    def begin_block(self) -> None:
+        """A cursor of the server needs a transaction that was begun."""
+        if not self._is_block:
+            self._is_block = True
+            self._wire.tell(b"begin")
+
+    def end(self) -> None:
+        """That it is over is sent with what is asked next."""
+        if self._is_block:
+            self._wire.tell(b"commit")
+        self._wire.leave()
+
+    def give_up(self) -> None:
+        """Let go of it after an error."""
+        self._wire.drop()
+        if self._is_block:
+            self._wire.tell(b"rollback")
+            self._wire.hear()
+
+
 class LaneReader(PostgresStatements):
     """What a question sees that is asked beside others."""
 
-    def __init__(self, of: PostgresStatements, begin_block: Callable[[], None]) -> None:
+    def __init__(self, of: PostgresStatements) -> None:
         super().__init__(of.connection, of.wire)
-        self._begin_block = begin_block  # type: ignore[method-assign]
+        self.of: SharedMoment | None = None
 
     @contextmanager
     def moment(self) -> Iterator[None]:
         """They have one in common."""
         yield
 
+    def _begin_moment(self) -> None:
+        """Whoever asks for the first time waits for its turn."""
+        if self.of is None:
+            _wait()
+
+    def _begin_block(self) -> None:
+        self._begin_moment()
+        assert self.of is not None, "its turn has come"
+        self.of.begin_block()
+
     def _hear(self) -> None:
         _wait()
 
 
-def ask_side_by_side(reads: PostgresStatements, questions: Sequence[Callable[[PostgresStatements], None]]) -> None:
-    """Ask questions, of one moment: all that they ask is one transaction, without a statement that begins or ends it.
-    That it is over is sent, and not waited for. The connection reads only, and each transaction one moment."""
-    wire, begun = reads.wire, False
+class LaneQuestion:
+    """A question that somebody asked. It goes on until it asks the server for the first time; many a one never does."""
 
-    def begin_block() -> None:
-        nonlocal begun
-        if not begun:
-            begun = True
-            wire.tell(b"begin")
+    def __init__(
+        self, function: Callable[[PostgresStatements], Any], of: PostgresStatements, asker: asyncio.Future[Any],
+    ) -> None:
+        self.function, self.asker, self.reader = function, asker, LaneReader(of)
+        self.lane = greenlet(self._run)
+        self.lane.switch()
 
+    def _run(self) -> None:
+        try:
+            answer = self.function(self.reader)
+        except psycopg.Error:
+            raise
+        except Exception as error:  # that it has itself found
+            if not self.asker.done():
+                self.asker.set_exception(error)
+        else:
+            if not self.asker.done():
+                self.asker.set_result(answer)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it needs the server no more."""
+        return bool(self.lane.dead)
+
+    def give_up(self) -> None:
+        """Let go of what it does."""
+        if not self.lane.dead:
+            self.lane.throw(GreenletExit)
+
+
+def ask_side_by_side(wire: Wire, questions: Sequence[LaneQuestion]) -> None:
+    """Have questions that wait for their turn answered, of one moment."""
+    moment = SharedMoment(wire)
+    for each in questions:
+        each.lane.parent, each.reader.of = getcurrent(), moment
+    asking = questions
     try:
-        side_by_side([partial(each, LaneReader(reads, begin_block)) for each in questions], wire.pause)
+        while asking:
+            for each in asking:
+                each.lane.switch()
+            asking = [each for each in asking if not each.is_over]
+            if asking:
+                wire.pause()
     except BaseException:
-        wire.drop()
-        if begun:
-            wire.tell(b"rollback")
-            wire.hear()
+        for each in questions:
+            each.give_up()
+        moment.give_up()
         raise
-    if begun:
-        wire.tell(b"commit")
-    wire.leave()
+    moment.end()
 
 
 class LaneTransaction(PostgresTransaction):

@@ -30,7 +30,7 @@ from ..base import Share
 from . import lease
 from .connection import PostgresStatements, PostgresTransaction, connect, pin_plans, shown, unusable
 from .connection_worker import ConnectionWorker
-from .lanes import LaneTransaction, ask_side_by_side, side_by_side
+from .lanes import LaneQuestion, LaneTransaction, ask_side_by_side, side_by_side
 from .lease import MachineLock, machine
 from .mark_file import MarkFile
 from .tables import Connection, migrate, number
@@ -58,23 +58,6 @@ class WantedVerb:
     result: asyncio.Future[Any]
 
 
-@dataclass(frozen=True)
-class AskedQuestion:
-    """A question whose answer somebody waits for."""
-
-    question: Callable[[PostgresStatements], Any]
-    result: asyncio.Future[Any]
-
-    def answer(self, read: PostgresStatements) -> None:
-        """Tell the answer, or the error that it has itself found."""
-        try:
-            _tell(self.result, self.question(read))
-        except psycopg.Error:
-            raise
-        except Exception as error:
-            _tell_error(self.result, error)
-
-
 def _tell(asker: asyncio.Future[Any], result: object) -> None:
     if not asker.done():
         asker.set_result(result)
@@ -99,7 +82,7 @@ class Place:
         self.lost: str | None = None  # the first reason is the one that counts
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_moved, self._closing = 0, False
-        self._wanted, self._asked = deque[WantedVerb](), deque[AskedQuestion]()
+        self._wanted, self._asked = deque[WantedVerb](), deque[LaneQuestion]()
         self._beats: Connection | None = None  # of the thread that says that it lives
         self._connection = connect(url)
         try:
@@ -327,35 +310,39 @@ class Place:
     async def ask(self, question: Callable[[PostgresStatements], T]) -> T:
         """The answer to a question: everything that it reads is of one moment."""
         self.check()
-        result = asyncio.get_running_loop().create_future()
-        self._asked.append(AskedQuestion(question, result))
-        self._looking.do(self._answer)
-        given: T = await result
-        return given
+        asked = LaneQuestion(question, self._reads, asyncio.get_running_loop().create_future())
+        if not asked.is_over:
+            self._asked.append(asked)
+            self._looking.do(self._answer)
+        answer: T = await asked.asker
+        return answer
 
     def _answer(self) -> None:
         """Answer the questions that are asked by now, side by side. If the server refuses a statement of one, those
         that have no answer yet are asked again, each alone: that tells whose it was."""
-        asked = [each for each in _first(self._asked) if not each.result.done()]
+        asked = _first(self._asked)
         try:
             self._ask(asked)
         except Exception:
             for each in asked:
-                if not each.result.done():
+                each.give_up()
+                if not each.asker.done():
                     self._ask_alone(each)
 
-    def _ask_alone(self, asked: AskedQuestion) -> None:
+    def _ask_alone(self, asked: LaneQuestion) -> None:
         try:
-            self._ask([asked])
+            again = LaneQuestion(asked.function, self._reads, asked.asker)
+            if not again.is_over:
+                self._ask([again])
         except Exception as error:
-            _tell_error(asked.result, error)
+            _tell_error(asked.asker, error)
 
-    def _ask(self, asked: Sequence[AskedQuestion]) -> None:
+    def _ask(self, asked: Sequence[LaneQuestion]) -> None:
         if not asked:
             return
         self.check()
         try:
-            ask_side_by_side(self._reads, [each.answer for each in asked])
+            ask_side_by_side(self._reads.wire, asked)
         except (psycopg.OperationalError, psycopg.InterfaceError, _TIMED_OUT, LedgerUnusable) as error:
             raise self.lose(error) from None
 

@@ -113,9 +113,13 @@ class Wire:
             self._raw.enter_pipeline_mode()
 
     def leave(self) -> None:
-        """Send what was given, up to a point; its answers are heard with the next ones."""
+        """Give what ends what was given, up to a point. It is sent with what is given next, or by `send`; its answers
+        are heard with the next ones."""
         self._raw.pipeline_sync()
         self._given.append(None)
+
+    def send(self) -> None:
+        """Send what was given, and wait for nothing."""
         self._raw.flush()
 
     def drop(self) -> None:

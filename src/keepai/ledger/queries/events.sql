@@ -186,10 +186,14 @@ update event set reserved_by = :new_run_id, updated_at = :now where reserved_by 
 update event set reserved_by = null, updated_at = :now where reserved_by = :run_id
 returning id, topic, attempt, revision;
 
+-- name: event_reserved_by
+-- The events that a run has reserved.
+select id from event where reserved_by = :run_id and status = 'pending';
+
 -- name: event_end_reserved
 -- A run commits: its events are consumed, or skipped.
 update event set status = :target, reserved_by = null, updated_at = :now
-where reserved_by = :run_id and status = 'pending' returning id;
+where reserved_by = :run_id and status = 'pending';
 
 -- name: event_skip
 -- A person skips an event that nobody has taken.

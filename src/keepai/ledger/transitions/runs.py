@@ -332,6 +332,7 @@ def commit_consumer(tx: Tx, run: Run, end: ConsumerEnd, follows: Follows | None 
     """next returned: events, state, wake-up and the run itself, in one step; and what follows begins in it."""
     kept = run.bytes + kept_bytes.of_trace(end.trace)
     numbers = len(end.publications) + NUMBERS
+    reserved = tx.ask_early("event_reserved_by", run_id=run.id)
     behind = tx.ask_early("cause_of_run", workflow_id=run.workflow_id, run_id=run.id) if end.publications else list
     counted = tx.count(  # of all that it brings about, at once
         run.workflow_id, numbers, events=events.bytes_of(end.publications),
@@ -344,7 +345,8 @@ def commit_consumer(tx: Tx, run: Run, end: ConsumerEnd, follows: Follows | None 
         events.publish(tx, run.workflow_id, run.id, publications, end.revisions_max, first)
     outcome: Any = stored(run.outcome) if run.outcome else {}
     become = EventStatus.SKIPPED if outcome.get("status") == "skipped" else EventStatus.CONSUMED
-    ended = tx.all("event_end_reserved", run_id=run.id, target=become, now=tx.now)
+    tx.run("event_end_reserved", run_id=run.id, target=become, now=tx.now)
+    ended = reserved()
     for event in ended:
         tx.tell(run.workflow_id, "event", event["id"], EventStatus.PENDING, become, run.id)
     tx.run(
