@@ -12,61 +12,26 @@ import select
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeVar
 
 import psycopg
 
-from ...model import crash_points
 from ...model.clock import Clock, Ids, SystemClock
-from ...model.errors import Conflict, LedgerStopped, LedgerUnusable
-from ...model.states import IllegalMove
+from ...model.errors import LedgerStopped, LedgerUnusable
 from .. import account
 from ..base import Share
 from . import lease
 from .connection import PostgresStatements, PostgresTransaction, connect, pin_plans, shown, unusable
-from .connection_worker import ConnectionWorker
-from .lanes import LaneQuestion, LaneTransaction, ask_side_by_side, side_by_side
 from .lease import MachineLock, machine
 from .mark_file import MarkFile
+from .questions import Questions
 from .tables import Connection, migrate, number
-from .wire import ServerReply
+from .verb_writer import VerbWriter
 
 T = TypeVar("T")
-Each = TypeVar("Each")
-_Verb: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
-_Run: TypeAlias = Callable[[PostgresTransaction, Sequence[_Verb]], list[Any]]
-
-_TIMED_OUT = psycopg.errors.IdleInTransactionSessionTimeout
-
-
-#: Verbs in one transaction, questions of one moment.
-_TOGETHER_MAX = 32
-
-
-@dataclass(frozen=True)
-class WantedVerb:
-    """A verb that somebody waits for."""
-
-    verb: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    result: asyncio.Future[Any]
-
-
-def _tell(asker: asyncio.Future[Any], result: object) -> None:
-    if not asker.done():
-        asker.set_result(result)
-
-
-def _tell_error(asker: asyncio.Future[Any], error: BaseException) -> None:
-    if not asker.done():
-        asker.set_exception(error)
-
 
 class Place:
     """One host. Its verbs and its questions have a connection each, in the thread of the loop; a thread of its own says
@@ -82,7 +47,6 @@ class Place:
         self.lost: str | None = None  # the first reason is the one that counts
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_moved, self._closing = 0, False
-        self._wanted, self._asked = deque[WantedVerb](), deque[LaneQuestion]()
         self._beats: Connection | None = None  # of the thread that says that it lives
         self._connection = connect(url)
         try:
@@ -100,9 +64,9 @@ class Place:
                 with self._connection.transaction():
                     head = self._begin(statements, accept_older)
                 if not self.opening.accepted:  # that a person accepted it is on record first: that commit is told
-                    self._acknowledge(head)
-                self._reads = PostgresStatements(self._connect())
-                self._reads.connection.execute(
+                    self.acknowledge(head)
+                reads = PostgresStatements(self._connect())
+                reads.connection.execute(
                     "set default_transaction_read_only = on; set default_transaction_isolation = 'repeatable read'")
             except BaseException:
                 self.lock.release(told=False)  # perhaps the server has it: that it is free says that this host is dead
@@ -113,11 +77,9 @@ class Place:
         except BaseException:
             self._connection.close()
             raise
+        self.own: frozenset[str] = frozenset()  # the workflows that it runs
         self._tx = PostgresTransaction(self._connection, ids, self.host, self.epoch)
-        self._lane = LaneTransaction(self._tx)  # of what the transaction itself does
-        self._writing = ConnectionWorker(self._tx.wire, self.lose)
-        self._looking = ConnectionWorker(self._reads.wire, self.lose)
-        self._own: set[str] = set()  # the workflows that it runs, as the writing thread knows
+        self.verbs, self.questions = VerbWriter(self._tx, clock, self._name, self), Questions(reads, self)
         self._woken, self._wake = os.pipe()
         self._attending = threading.Thread(target=self._attend, name="keep-heartbeat", daemon=True)
         self._attending.start()
@@ -138,7 +100,7 @@ class Place:
         self._ledger = reached["ledger"]
         return account.head(statements)
 
-    def _acknowledge(self, head: account.Head) -> None:
+    def acknowledge(self, head: account.Head) -> None:
         """What the server has now must still be there on every new connection, and for every later host."""
         self._mark.tell(self._ledger, self.host, self.epoch, head, self._clock.now_ms())
 
@@ -153,147 +115,11 @@ class Place:
             raise
         return connection
 
-    # -- writing -----------------------------------------------------------------------------------
-
-    def transact(self, verb: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
-        """Run a verb in a transaction of its own; `LedgerStopped` if the place is lost, or by it."""
-        [given] = self._transact([(verb, args, kwargs)], _straight)
-        return given  # type: ignore[no-any-return]
-
-    async def write(self, verb: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
-        """The same, in one transaction with what else is wanted by then."""
-        self.check()
-        result = asyncio.get_running_loop().create_future()
-        self._wanted.append(WantedVerb(verb, args, kwargs, result))
-        self._writing.do(self._give)
-        given: T = await result
-        return given
-
-    async def in_order(self, done: Callable[[], T]) -> T:
-        """Have something done after the verbs that were wanted before."""
-        self.check()
-        result = asyncio.get_running_loop().create_future()
-
-        def do() -> None:
-            try:
-                _tell(result, done())
-            except BaseException as error:
-                _tell_error(result, error)
-        self._writing.do(do)
-        given: T = await result
-        return given
-
-    def _give(self) -> None:
-        """Run the verbs that are wanted by now in one transaction, side by side. If one of them is refused, each is run
-        again in a transaction of its own: that tells whose refusal it was, and what it was."""
-        wanted = [each for each in _first(self._wanted) if not each.result.done()]
-        if not wanted:
-            return
-        try:
-            results = self._transact([(each.verb, each.args, each.kwargs) for each in wanted], _side_by_side)
-            for each, given in zip(wanted, results, strict=True):
-                _tell(each.result, given)
-        except BaseException as error:
-            if not isinstance(error, Exception):
-                for each in wanted:
-                    _tell_error(each.result, error)
-                return
-            for each in wanted:  # a place that was lost refuses them all
-                self._give_alone(each)
-
-    def _give_alone(self, wanted: WantedVerb) -> None:
-        try:
-            _tell(wanted.result, self.transact(wanted.verb, wanted.args, wanted.kwargs))
-        except BaseException as error:
-            _tell_error(wanted.result, error)
-
-    def _transact(self, wanted: Sequence[_Verb], run: _Run) -> list[Any]:
-        """Run verbs in one transaction. What it begins and ends with goes out with what the verbs ask and change."""
-        self.check()
-        while True:
-            try:
-                results, entry = self._committed(wanted, run)
-                break
-            except psycopg.errors.LockNotAvailable:  # a host stands still in its transaction: the server will end that
-                self._roll_back()
-                self.check()
-            except (psycopg.IntegrityError, psycopg.DataError) as error:  # of what a verb wrote, not of the connection
-                self._roll_back()
-                raise _translated(error) from None
-            except (psycopg.Error, LedgerStopped) as error:  # it may have been committed all the same
-                self._roll_back()
-                raise self.lose(error) from None
-            except BaseException:
-                self._roll_back()
-                raise
-        try:
-            self._confirm(entry)
-        except (LedgerStopped, LedgerUnusable) as error:
-            raise self.lose(error) from None
-        _reach("after", wanted)
-        return results
-
-    def _committed(self, wanted: Sequence[_Verb], run: _Run) -> tuple[list[Any], ServerReply | None]:
-        """What the verbs gave, and the entry of the account that tells of it."""
-        wire = self._tx.wire
-        self._open_transaction()
-        results = run(self._tx, wanted)
-        self._nudge()
-        entry = self._told()
-        if crash_points.heard():
-            wire.hear()
-            _reach("before", wanted)
-        wire.warnings.clear()
-        wire.tell(b"commit")
-        wire.hear()
-        return results, entry
-
-    def _confirm(self, entry: ServerReply | None) -> None:
-        """A commit is acknowledged, unless the server warned that it may be lost."""
-        if any("synchronous replication" in each for each in self._tx.wire.warnings):
-            raise LedgerStopped(f"{self._name} did not wait for its standby: what it committed may be lost.")
-        if entry is not None:
-            [made] = entry.rows()
-            self._acknowledge(account.Head(made["seq"], made["chain"]))
-
-    def _open_transaction(self) -> None:
-        """Begin a transaction: nobody else writes until it ends. If this place is lost, it fails."""
-        self._tx.wire.tell(b"begin isolation level read committed read write")
-        self._lane.run("ledger_hold")
-        self._lane.expect_or(LedgerStopped(
-            f"{self._name} has not heard this host for too long, or a person said that it is dead: others run its "
-            "workflows."), "host_stands", epoch=self.epoch)
-        self._tx.now = self._lane.now = self._clock.now_ms()
-        self._tx.draft.moves.clear()
-
-    def _told(self) -> ServerReply | None:
-        """Have the account tell what the transaction did, if it did something."""
-        draft = self._tx.draft
-        if not draft.moves:
-            return None
-        return self._lane.give("account_append", at=self._tx.now, told=account.entry_of(self.host, draft),
-                               subject_ids=account.subjects_of(draft))
-
-    def _nudge(self) -> None:
-        """Let other hosts know of what was changed in workflows that are not this one's."""
-        others = {workflow_id for workflow_id, _, _ in self._tx.draft.moves if workflow_id} - self._own
-        if others:
-            self._lane.many("nudge_insert", [{"workflow_id": each} for each in sorted(others)])
-            self._lane.run("nudge_others")
-
-    def _roll_back(self) -> None:
-        try:
-            self._tx.wire.drop()
-            self._tx.wire.tell(b"rollback")
-            self._tx.wire.hear()
-        except psycopg.Error as error:
-            self.lose(error)
-
     def share(self, spare: list[str]) -> Share:
         """Take this host's part of the workflows."""
         locks: list[Path] = []
-        done = self.transact(lease.share, (self._works, spare, locks), {})
-        self._own = (self._own | done.claimed) - done.given
+        done = self.verbs.transact(lease.share, (self._works, spare, locks), {})
+        self.own = (self.own | done.claimed) - done.given
         for workflow_id in done.claimed:
             self._tx.kept.pop(workflow_id, None)  # another host has counted there since
         for lock in locks:
@@ -304,47 +130,6 @@ class Place:
     def kept(self, workflow_id: str) -> int | None:
         """How many bytes were kept for a workflow when this host last counted in it."""
         return self._tx.kept.get(workflow_id)
-
-    # -- looking -----------------------------------------------------------------------------------
-
-    async def ask(self, question: Callable[[PostgresStatements], T]) -> T:
-        """The answer to a question: everything that it reads is of one moment."""
-        self.check()
-        asked = LaneQuestion(question, self._reads, asyncio.get_running_loop().create_future())
-        if not asked.is_over:
-            self._asked.append(asked)
-            self._looking.do(self._answer)
-        answer: T = await asked.asker
-        return answer
-
-    def _answer(self) -> None:
-        """Answer the questions that are asked by now, side by side. If the server refuses a statement of one, those
-        that have no answer yet are asked again, each alone: that tells whose it was."""
-        asked = _first(self._asked)
-        try:
-            self._ask(asked)
-        except Exception:
-            for each in asked:
-                each.give_up()
-                if not each.asker.done():
-                    self._ask_alone(each)
-
-    def _ask_alone(self, asked: LaneQuestion) -> None:
-        try:
-            again = LaneQuestion(asked.function, self._reads, asked.asker)
-            if not again.is_over:
-                self._ask([again])
-        except Exception as error:
-            _tell_error(asked.asker, error)
-
-    def _ask(self, asked: Sequence[LaneQuestion]) -> None:
-        if not asked:
-            return
-        self.check()
-        try:
-            ask_side_by_side(self._reads.wire, asked)
-        except (psycopg.OperationalError, psycopg.InterfaceError, _TIMED_OUT, LedgerUnusable) as error:
-            raise self.lose(error) from None
 
     # -- whether it still has its place ------------------------------------------------------------
 
@@ -371,7 +156,7 @@ class Place:
 
     def _cut_off(self) -> None:
         """End the connections under whoever waits for an answer: a server that stands still gives none."""
-        for connection in (self._connection, self._reads.connection, self._beats):
+        for connection in (self._connection, self.questions.connection, self._beats):
             if connection is not None:
                 with suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(connection.fileno())) as wire:
                     wire.shutdown(socket.SHUT_RDWR)
@@ -450,15 +235,15 @@ class Place:
 
     async def finished(self) -> None:
         """Wait until everything that was wanted and asked is done."""
-        await self._writing.finished()
-        await self._looking.finished()
+        await self.verbs.worker.finished()
+        await self.questions.worker.finished()
 
     async def close(self) -> None:
         """Let go of the connections; nothing is said."""
         await self.finished()
         self._closing = True
-        self._writing.close()
-        self._looking.close()
+        self.verbs.worker.close()
+        self.questions.worker.close()
         await asyncio.to_thread(self._let_go)
 
     def _let_go(self) -> None:
@@ -466,61 +251,5 @@ class Place:
         self._attending.join()
         for fd in (self._woken, self._wake):
             os.close(fd)
-        self._reads.connection.close()
+        self.questions.connection.close()
         self._connection.close()
-
-
-def _first(waiting: deque[Each]) -> list[Each]:
-    """The first that wait."""
-    return [waiting.popleft() for _ in range(min(len(waiting), _TOGETHER_MAX))]
-
-
-def _straight(tx: PostgresTransaction, wanted: Sequence[_Verb]) -> list[Any]:
-    """Run one verb after the other, and each statement when it is asked for."""
-    return [verb(tx, *args, **kwargs) for verb, args, kwargs in wanted]
-
-
-def _side_by_side(tx: PostgresTransaction, wanted: Sequence[_Verb]) -> list[Any]:
-    """Run the verbs of different workflows side by side; any other runs when those before it have ended."""
-    results: list[Any] = []
-    for group in _groups(wanted):
-        seen = [LaneTransaction(tx) for _ in group]
-        results += side_by_side([
-            partial(verb, own, *args, **kwargs) for (verb, args, kwargs), own in zip(group, seen, strict=True)],
-            tx.wire.hear)
-        for own in seen:
-            tx.draft.moves += own.draft.moves
-    return results
-
-
-def _groups(wanted: Sequence[_Verb]) -> Iterator[list[_Verb]]:
-    group: list[_Verb] = []
-    workflows: set[str | None] = set()
-    for each in wanted:
-        workflow_id = _workflow_of(each)
-        if group and (None in (workflow_id, *workflows) or workflow_id in workflows):
-            yield group
-            group, workflows = [], set()
-        group.append(each)
-        workflows.add(workflow_id)
-    yield group
-
-
-def _workflow_of(wanted: _Verb) -> str | None:
-    """The only workflow that a verb reads or changes something of, if its first argument says so."""
-    _, args, _ = wanted
-    workflow_id: str | None = getattr(args[0], "workflow_id", None) if args else None
-    return workflow_id
-
-
-def _reach(side: str, wanted: Sequence[_Verb]) -> None:
-    if crash_points.heard():
-        for verb, _, _ in wanted:
-            crash_points.reach(f"{side}:{verb.__name__}")
-
-
-def _translated(error: psycopg.Error) -> Exception:
-    said = str(error).partition("\n")[0]
-    if isinstance(error, psycopg.errors.CheckViolation) and ("illegal" in said or "never" in said):
-        return IllegalMove(said)
-    return Conflict(f"Nothing was changed: the ledger refused it ({said}).")

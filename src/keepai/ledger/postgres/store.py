@@ -75,12 +75,12 @@ class PostgresLedger:
         """Run `verb(tx, …)` in one transaction, with others that wait by then. Each is on disk when it has returned,
         with a barrier or without."""
         self._watch_loop()
-        return await self._place.write(verb, args, kwargs)
+        return await self._place.verbs.write(verb, args, kwargs)
 
     async def barrier(self) -> None:
         """Wait until everything committed so far is on disk."""
         self._watch_loop()
-        await self._place.in_order(self.check)
+        await self._place.verbs.in_order(self.check)
 
     def _watch_loop(self) -> None:
         loop = asyncio.get_running_loop()
@@ -93,17 +93,17 @@ class PostgresLedger:
     async def look(self, question: Callable[Concatenate[Reader, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The answer to `question(read, …)`: everything that it reads is committed, and of one moment."""
         self._watch_loop()
-        return await self._place.ask(lambda read: question(read, *args, **kwargs))
+        return await self._place.questions.ask(lambda read: question(read, *args, **kwargs))
 
     async def one(self, query: str, **params: object) -> Row | None:
         """The first row of one statement, if any."""
         self._watch_loop()
-        return await self._place.ask(lambda read: read.one(query, **params))
+        return await self._place.questions.ask(lambda read: read.one(query, **params))
 
     async def all(self, query: str, **params: object) -> list[Row]:
         """Every row of one statement."""
         self._watch_loop()
-        return await self._place.ask(lambda read: read.all(query, **params))
+        return await self._place.questions.ask(lambda read: read.all(query, **params))
 
     @contextmanager
     def under_way(self) -> Iterator[None]:
@@ -142,7 +142,7 @@ class PostgresLedger:
         """Take this host's part of the workflows, and give away of the `spare` ones what is more than that."""
         self._watch_loop()
         place = self._place
-        return await place.in_order(lambda: place.share(list(spare)))
+        return await place.verbs.in_order(lambda: place.share(list(spare)))
 
     async def own(self) -> set[str]:
         """The workflows that this host runs, by the ledger."""
@@ -184,7 +184,7 @@ class PostgresLedger:
         """Say which calls of earlier places have ended."""
         place = self._place
         for each in list(self._before):
-            if await place.write(lease.leave, (each.epoch, under_way), {}):
+            if await place.verbs.write(lease.leave, (each.epoch, under_way), {}):
                 each.lock.release(told=True)
                 self._before.remove(each)
 
