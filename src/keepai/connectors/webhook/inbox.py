@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,12 +96,13 @@ class Inbox(Connector):
         self.most = most
         self.deliveries: Deliveries | None = Spool(self.path, self._clock, most) if self.path else None
         self._accepted: deque[int] = deque()
+        self._came: asyncio.Event | None = None  # while a host listens
         if create and self.path:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def keep_in(self, deliveries: Deliveries) -> None:
         """Keep deliveries there, where every host finds them, and not in the folder."""
-        self.deliveries, self.account = deliveries, ""
+        self.deliveries, self.account, self.tells_all_hosts = deliveries, "", True
 
     def close(self) -> None:
         """Close the store; the next delivery opens it again."""
@@ -114,6 +115,14 @@ class Inbox(Connector):
         await asyncio.to_thread(self._place().check)
         place = "folder exist" if isinstance(self.deliveries, Spool) else "place in the ledger's database exist"
         return f"its secret and {place}; only a delivery shows whether senders can reach this host"
+
+    async def arrivals(self) -> AsyncGenerator[None]:
+        """Yield when a delivery was stored."""
+        self._came = came = asyncio.Event()
+        while True:
+            yield
+            await came.wait()
+            came.clear()
 
     def _place(self) -> Deliveries:
         if self.deliveries is None:
@@ -169,6 +178,8 @@ class Inbox(Connector):
             added = "full"
         if added == "full":
             return Receipt(503, "The delivery cannot be stored now.", 60)
+        if self._came is not None:
+            self._came.set()
         return Receipt(202, "kept") if added == "new" else Receipt(200, "kept already")
 
     def _has_room(self) -> bool:
