@@ -55,9 +55,9 @@ class Bell(Connector):
             self.fails -= 1
             raise Transient("The line is down.")
         while True:
+            yield
             await self.came.wait()
             self.came.clear()
-            yield
 
     @read
     async def look(self, params: dict[str, Any], call: Call) -> list[str]:
@@ -140,7 +140,6 @@ async def test_a_run_at_once_moves_the_schedule_on_and_leaves_no_gap(tmp_path: P
         wf = await story.deploy_and_run(workflow(producers={"poll": producer(LOOK, interval="10m")}))
         await story.run(minutes=9)
         async with serving(story):
-            bell.ring()
             await bell.until(wf, 2)
             await committed(story, wf)
         await story.run(minutes=9)
@@ -320,3 +319,23 @@ async def test_a_delivery_that_comes_in_at_one_host_wakes_the_workflow_of_anothe
         runs = await story.runs(wf)
         assert runs[-1].trigger == "arrival"
         assert {run.host for run in runs} == {runs[0].host}
+
+
+async def test_what_came_while_no_host_ran_is_looked_for_once_when_one_begins(tmp_path: Path) -> None:
+    bell, other = Bell(), Bell("other")
+    async with Story(tmp_path, connectors=[bell, other]) as story:
+        wf = await story.deploy_and_run(workflow(
+            producers={"poll": producer(LOOK), "elsewhere": producer(OTHER, publishes=[])}))
+        await story.reopen()
+        story.clock.advance(minutes=1)
+        async with serving(story):
+            await bell.until(wf, 2)
+            await other.until(wf, 2)
+            await committed(story, wf)
+        assert await triggers(story, wf, "poll") == ["schedule", "arrival"], "four minutes before its time"
+        async with serving(story):  # it begins to listen again, and nobody has slept meanwhile
+            await committed(story, wf)
+            other.ring()
+            await other.until(wf, 3)
+            await committed(story, wf)
+        assert await triggers(story, wf, "poll") == ["schedule", "arrival"]

@@ -27,13 +27,10 @@ PAUSE_S = 0.05
 RETRY_S, RETRY_S_MAX = 1.0, 300.0
 
 
-async def listen(parts: Parts, runs: Callable[[str], bool]) -> None:
-    """Listen to every connector while the host serves. `runs` says which workflows are this host's."""
-    await asyncio.gather(*(_listen_to(parts, each, runs) for each in parts.connectors.values()))
+async def listen(parts: Parts, connector: Connector, runs: Callable[[str], bool]) -> None:
+    """Listen to a connector while the host serves. `runs` says which workflows are this host's.
 
-
-async def _listen_to(parts: Parts, connector: Connector, runs: Callable[[str], bool]) -> None:
-    """A connector that fails is listened to again: this host goes on, and until then the schedule alone counts."""
+    A connector that fails is listened to again: this host goes on, and until then the schedule alone counts."""
     loop, wait_s = asyncio.get_running_loop(), RETRY_S
     while True:
         began = loop.time()
@@ -54,12 +51,15 @@ async def _listen_to(parts: Parts, connector: Connector, runs: Callable[[str], b
 
 
 async def _queue_what_comes(parts: Parts, connector: Connector, runs: Callable[[str], bool]) -> None:
+    first = True
     async with aclosing(connector.arrivals()) as arrivals:
         async for _ in arrivals:
+            since = parts.clock.now_ms() if first else None  # the first says only that something may have come before
             for workflow_id, handlers in (await parts.ledger.look(woken_by, parts, connector.name)).items():
                 if connector.tells_all_hosts or runs(workflow_id):
-                    await parts.ledger.write(workflows.arrive, workflow_id, handlers)
+                    await parts.ledger.write(workflows.arrive, workflow_id, handlers, since)
                     parts.wake(workflow_id)
+            first = False
             await asyncio.sleep(PAUSE_S)
 
 

@@ -245,11 +245,12 @@ class Host:
 
     async def _serve_beside(self, sharing: Sharing | None) -> None:
         """Work until the host closes or has lost its place."""
-        beside = [retention.tend(self._parts, self._runs), self._teller.tend(), self._watch_ledger(),
-                  arrivals.listen(self._parts, self._runs)]
+        beside = [retention.tend(self._parts, self._runs), self._teller.tend(), self._watch_ledger()]
+        beside += [arrivals.listen(self._parts, each, self._runs) for each in self._parts.connectors.values()]
         if sharing is not None:
             beside.append(self._keep_sharing(sharing))
         tending = [asyncio.ensure_future(each) for each in beside]
+        await asyncio.sleep(0)  # they listen before the first run begins, so that it is not followed by a second look
         try:
             await self._serve()
         finally:

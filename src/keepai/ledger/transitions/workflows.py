@@ -133,9 +133,11 @@ def run_now(tx: Tx, workflow_id: str, actor: str) -> list[str]:
     return queued
 
 
-def arrive(tx: Tx, workflow_id: str, handlers: Sequence[str]) -> None:
-    """Something came in that these producers and routines read: they are due now. Whoever runs the workflow is told."""
-    queued = [tx.hits("handler_arrived", workflow_id=workflow_id, handler=handler, now=tx.now) for handler in handlers]
+def arrive(tx: Tx, workflow_id: str, handlers: Sequence[str], since: int | None = None) -> None:
+    """Something came in that these producers and routines read: they are due now, unless they began after `since`.
+    Whoever runs the workflow is told."""
+    queued = [tx.hits("handler_arrived", workflow_id=workflow_id, handler=handler, since=since, now=tx.now)
+              for handler in handlers]
     if any(queued) and tx.one("workflow_here", workflow_id=workflow_id, epoch=tx.epoch) is None:
         tx.run("nudge_insert", workflow_id=workflow_id)
         tx.one("nudge_others")
