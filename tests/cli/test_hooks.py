@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import subprocess
+import time
 import urllib.error
 import urllib.request
 
@@ -86,3 +87,56 @@ def test_addresses_of_both_kinds_are_understood(place: Place) -> None:
     for text, wanted in (("0.0.0.0:80", ("0.0.0.0", 80)), ("[::1]:81", ("::1", 81))):
         (place.folder / "keep.toml").write_text(f'[keep]\nhooks = "{text}"\n')
         assert load(place.folder / "keep.toml").hooks == wanted
+
+
+TAKE = """
+export default Keep.workflow({
+  name: "payments", topics: { "paid": {} },
+  producers: { takeIn: {
+    publishes: ["paid"], schedule: { interval: "24h" },
+    async handler(ctx, state) {
+      const found = await ctx.payments.list({ after: state?.cursor });
+      for (const each of found) {
+        const inputId = ctx.registerInput({ source: "payments", type: "delivery", id: each.id, title: each.id });
+        await ctx.publish("paid", { messageId: each.id, inputId, payload: {} });
+      }
+      return { cursor: found.lastCursor };
+    },
+  } },
+});
+"""
+
+
+def test_a_delivery_is_read_at_once_also_if_the_host_is_killed_right_after_it_came(
+    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    monkeypatch.setenv("KEEP_KEY_FILE", str(tmp_path_factory.mktemp("key") / "keep.key"))
+    with (place.folder / "keep.toml").open("a") as file:
+        file.write(INBOX)
+    place.type("secrets", "set", "payments", "secret", stdin="the shared secret\n")
+    (place.folder / "take.js").write_text(TAKE)
+    place.type("deploy", "take.js", "--grant", "all")
+    wanted: set[str] = set()
+    for turn in range(3):
+        host = place.spawn("serve")
+        try:
+            hooks = address_of(host)
+            until_read(place, wanted)  # what the host before took in and may not have read
+            assert status_of(f"{hooks}payments", signed(f"read {turn}")) == 202
+            until_read(place, wanted := wanted | {f"read {turn}"})
+            assert status_of(f"{hooks}payments", signed(f"left {turn}")) == 202
+            wanted.add(f"left {turn}")
+        finally:
+            host.kill()
+            host.communicate(timeout=30)
+    runs = place.json("runs", "payments")
+    assert [run["trigger"] for run in runs].count("schedule") == 1, "a day has not gone by"
+    assert {run["trigger"] for run in runs} <= {"schedule", "arrival", "recovery"}
+
+
+def until_read(place: Place, wanted: set[str]) -> None:
+    """Wait until a host has read these deliveries."""
+    until = time.monotonic() + 60
+    while not wanted <= {each["external_id"] for each in place.json("inputs", "payments")}:
+        assert time.monotonic() < until, f"{wanted} were not read"
+        time.sleep(0.05)

@@ -13,7 +13,6 @@ import pytest
 from keepai import Call, Connector, Keep, Policy, Transient, read
 from keepai.connectors.webhook.inbox import Inbox
 from keepai.engine import arrivals
-from keepai.reading.reasons import TRIGGERS
 from keepai.testing import ManualClock
 from tests.connectors.test_webhook import SECRET, signed
 from tests.harness import START, Story, consumer, producer, take_first, workflow
@@ -110,7 +109,8 @@ async def test_what_comes_in_is_looked_at_at_once_and_the_run_says_why(tmp_path:
         assert (await story.ids(wf, "in")) == ["a"]
         assert story.clock.now_ms() == (await story.runs(wf))[0].created_at, "no time went by"
         assert (await story.workflow(wf)).gaps == ()
-    assert TRIGGERS["arrival"] == "something came in to a connector that it reads"
+        told = await story.keep.explain((await story.last(wf, "poll")).id)
+        assert "it begins because something came in to a connector that it reads" in [line.why for line in told.story]
 
 
 async def test_only_producers_and_routines_that_read_there_and_have_no_fixed_times_are_woken(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from logging import getLogger
 from pathlib import Path
 from types import MappingProxyType
@@ -187,9 +188,10 @@ class Inbox(Connector):
         if self._told_at is not None and now - self._told_at < TOLD_EVERY_MS:
             return
         self._told_at = now
-        _log.warning(
-            "A delivery to ctx.%s was refused: %s If it was genuine, give the sender's secret anew (`keep secrets set "
-            "%s secret`), and look at the clock of this machine.", self.name, refused.text, self.name)
+        do = f"give its sender's secret anew (`keep secrets set {self.name} secret`) and look at this machine's clock"
+        if refused.status == HTTPStatus.BAD_REQUEST:
+            do = f"look whether its sender is {self.sender}, as keep.toml says"
+        _log.warning("A delivery to ctx.%s was refused: %s If it was genuine, %s.", self.name, refused.text, do)
 
     async def _keep(self, found: GenuineDelivery, kind: str, body: bytes) -> Receipt:
         if not self._has_room():
