@@ -101,6 +101,7 @@ CLOCK = "model/clock.py"
 #: raising again needs no entry.
 BROAD_EXCEPTS: dict[str, str] = {
     "connectors/operation.py": "a connector's own validator may raise anything; it becomes ConnectorBroke",
+    "connectors/mail/idle.py": "what is raised in the thread that listens belongs to whoever listens",
     "connectors/user_module.py": "a module of the owner's may raise anything while it is imported; it is told as it is",
     "connectors/kit/pages.py": "one thing that cannot be read must not stop a read of many; the run names it",
     "connectors/kit/mail_parser.py": "Python's mail parser can raise anything on hostile input; the headers remain",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
@@ -87,6 +88,19 @@ async def test_who_stops_listening_does_not_wait_for_the_server(mailbox: Mailbox
             told.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await told
+
+
+async def test_who_stops_listening_does_not_wait_for_a_server_that_is_silent_from_the_start(mailbox: Mailbox) -> None:
+    """A host that ends has five seconds."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        connector = mailbox.connector(imap_port=silent.getsockname()[1], imap_security="none")
+        told = asyncio.ensure_future(anext(connector.arrivals()))
+        client, _ = await asyncio.to_thread(silent.accept)
+        async with asyncio.timeout(3):
+            told.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await told
+        client.close()
 
 
 async def test_a_server_without_idle_says_nothing() -> None:

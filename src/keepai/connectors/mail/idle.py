@@ -1,14 +1,16 @@
 """Notices new mail: the server says so on a connection that stays open (IDLE, RFC 2177).
 
 The command is issued anew before servers and routers drop a silent connection. A lost connection is an error; the host
-listens again then. A server without IDLE says nothing, and the schedule alone counts.
+listens again then. A server without IDLE says nothing, and the schedule alone counts. It waits in a thread of its own,
+which no end of a host waits for: those that others share are few, and a server may be silent for long.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TypeVar
 
 from .folders import Open
@@ -26,17 +28,17 @@ _MESSAGE = "Keep cannot listen to the mailbox"
 
 async def arriving(open_box: Open, inbox: str) -> AsyncGenerator[None]:
     """Yield once nothing can be missed any more, and then when a message has come."""
-    with ThreadPoolExecutor(1, "keep-idle") as thread:  # of its own: it waits for as long as the host serves
-        box = await _in(thread, lambda: _opened(open_box, inbox))
-        if box is None:
-            return
-        try:
-            yield
-            while True:
-                if await _in(thread, lambda: _idle(box), box.interrupt):
-                    yield
-        finally:
-            box.drop()
+    box = await _apart(lambda: _opened(open_box, inbox))
+    if box is None:
+        return
+    try:
+        yield
+        while True:
+            if await _apart(lambda: _idle(box)):
+                yield
+    finally:
+        box.interrupt()  # what waits for it ends, too
+        box.drop()
 
 
 def _opened(open_box: Open, inbox: str) -> ImapMailbox | None:
@@ -59,13 +61,28 @@ def _idle(box: ImapMailbox) -> bool:
         return box.idle(IDLE_S)
 
 
-async def _in(thread: ThreadPoolExecutor, work: Callable[[], T], interrupt: Callable[[], None] = lambda: None) -> T:
-    """Run blocking work in a thread. If it is cancelled, it is interrupted, and has ended before this ends."""
-    task = asyncio.get_running_loop().run_in_executor(thread, work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        interrupt()
-        await asyncio.wait({task})
-        task.exception()  # read it, or asyncio logs that it was never read
-        raise
+async def _apart(work: Callable[[], T]) -> T:
+    """Run blocking work in a thread of its own. If it is cancelled, the thread ends by itself, and nobody hears it."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def tell(result: T | None, error: Exception | None) -> None:
+        if done.cancelled():
+            if isinstance(result, ImapMailbox):
+                result.drop()
+        elif error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)  # type: ignore[arg-type]
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except Exception as raised:
+            error = raised
+        with suppress(RuntimeError):  # the loop is closed: the host has ended
+            loop.call_soon_threadsafe(tell, result, error)
+
+    threading.Thread(target=run, name="keep-idle", daemon=True).start()
+    return await done
