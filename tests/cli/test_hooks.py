@@ -7,12 +7,14 @@ import re
 import signal
 import subprocess
 import time
+import tomllib
 import urllib.error
 import urllib.request
 
 import pytest
 
 from keepai.config import load
+from keepai.connectors.webhook.senders import SigningRule, rule_of
 from keepai.connectors.webhook.signature import ID, SIGNATURE, TIME, sign
 from keepai.model.clock import SystemClock
 from keepai.model.errors import ConfigError
@@ -140,3 +142,27 @@ def until_read(place: Place, wanted: set[str]) -> None:
     while not wanted <= {each["external_id"] for each in place.json("inputs", "payments")}:
         assert time.monotonic() < until, f"{wanted} were not read"
         time.sleep(0.05)
+
+
+def test_an_inbox_for_a_service_is_connected_and_doctor_says_where_its_deliveries_come_in(
+    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    monkeypatch.setenv("KEEP_KEY_FILE", str(tmp_path_factory.mktemp("key") / "keep.key"))
+    (place.folder / "secret").write_text("It's a Secret to Everybody")
+    given = ("--set", "sender=github", "--set", "path=repo", "--set", "create=true", "--secret", "secret=file:secret")
+    told = place.type("connect", "repo", "webhook.inbox", *given).stdout
+    assert "it takes what is signed as by github" in " ".join(told.split())
+    rule = 'hmac={ header = "X-Sig", prefix = "sha256=" }'
+    place.type("connect", "erp", "webhook.inbox", "--set", "sender=hmac", "--set", rule, *given[2:])
+    assert [each.header for each in inboxes_of(place).values()] == ["x-hub-signature-256", "x-sig"]
+    lines = {each["name"]: each for each in place.json("doctor")}
+    assert "http://127.0.0.1:7788/hooks/repo, http://127.0.0.1:7788/hooks/erp" in lines["webhooks"]["said"]
+    refused = place.type("connect", "bad", "webhook.inbox", "--set", "sender=gitlab", *given[2:], code=None)
+    assert "sender must be one of standard, github, stripe, slack, shopify, hmac" in refused.stderr
+
+
+def inboxes_of(place: Place) -> dict[str, SigningRule]:
+    """How the senders of each inbox sign, as keep.toml says."""
+    kept = tomllib.loads((place.folder / "keep.toml").read_text())["connectors"]
+    return {name: rule_of(name, table["sender"], table.get("hmac")) for name, table in kept.items()
+            if table["type"] == "webhook.inbox"}

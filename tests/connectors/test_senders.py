@@ -12,6 +12,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -368,3 +369,23 @@ async def test_over_the_port_a_challenge_is_echoed_as_slack_documents_it_and_a_c
         assert (told.status, told.content) == (200, b"")
         refused = await post({**SLACK.headers, "x-slack-signature": "v0=00"}, SLACK_EVENT)
         assert (refused.status, json.loads(refused.content)) == (401, {"told": "The signature is wrong."})
+
+
+@pytest.mark.parametrize("sent", ALL, ids=str)
+async def test_whatever_stands_in_the_headers_is_refused_and_breaks_nothing(tmp_path: Path, sent: Sent) -> None:
+    chance = Random(7)
+    box, _ = inbox(tmp_path, sent)
+    rule = SENDERS[sent.sender]
+    names = [name for name in (rule.header, rule.timestamp, rule.id) if name and name in sent.headers]
+    for _ in range(300):
+        headers, name = dict(sent.headers), chance.choice([rule.header, *names])
+        value = list(headers[name])
+        for _ in range(chance.randint(1, 3)):
+            value[chance.randrange(len(value))] = chr(chance.choice([*range(32, 127), *range(160, 256)]))
+        headers[name] = "".join(value)
+        same = headers[name] == sent.headers[name] or (
+            rule.encoding == "hex" and headers[name].lower() == sent.headers[name].lower())
+        unsigned = (name == rule.id and "{id}" not in rule.signed) or STRIPE_V1 in headers[name]
+        receipt = await box.accept(headers, sent.body)
+        if not (same or unsigned):
+            assert receipt.status in (400, 401), headers[name]

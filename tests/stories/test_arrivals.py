@@ -339,3 +339,25 @@ async def test_what_came_while_no_host_ran_is_looked_for_once_when_one_begins(tm
             await other.until(wf, 3)
             await committed(story, wf)
         assert await triggers(story, wf, "poll") == ["schedule", "arrival"]
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+async def test_a_host_wakes_its_own_workflows_and_those_of_others_only_if_no_other_host_notices(
+    tmp_path: Path, everywhere: bool,
+) -> None:
+    bell = Bell()
+    bell.tells_all_hosts = everywhere
+    async with Story(tmp_path, connectors=[bell]) as story:
+        ids = [await story.deploy(workflow(name, producers={"poll": producer(LOOK)})) for name in ("own", "other")]
+        await story.run(seconds=1)
+        listening = asyncio.ensure_future(arrivals.listen(story.keep.parts, bell, lambda wf: wf == ids[0]))
+        bell.ring()
+        async with asyncio.timeout(FOREVER_S):
+            queued = False
+            while bell.came.is_set() or not queued:
+                await asyncio.sleep(0.001)
+                queued = (await story.rows("handler_due", workflow_id=ids[0]))[0]["queued"]
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+        await story.run()
+        assert [len(await story.runs(wf)) for wf in ids] == [2, 2 if everywhere else 1]
