@@ -101,10 +101,12 @@ CLOCK = "model/clock.py"
 #: raising again needs no entry.
 BROAD_EXCEPTS: dict[str, str] = {
     "connectors/operation.py": "a connector's own validator may raise anything; it becomes ConnectorBroke",
+    "connectors/mail/idle.py": "what is raised in the thread that listens belongs to whoever listens",
     "connectors/user_module.py": "a module of the owner's may raise anything while it is imported; it is told as it is",
     "connectors/kit/pages.py": "one thing that cannot be read must not stop a read of many; the run names it",
     "connectors/kit/mail_parser.py": "Python's mail parser can raise anything on hostile input; the headers remain",
     "model/redaction.py": "whatever a connector raises goes on, without the secrets in it",
+    "engine/arrivals.py": "a connector that cannot listen, whatever it raises, must not end the host",
     "engine/host.py": "what fails while hosts share the work is told, and tried again: the host goes on",
     "engine/mutation.py": "a connector may raise anything while it describes a call; it becomes ConnectorBroke",
     "engine/repair.py": "a repair hook may raise anything; it then has nothing to offer",

@@ -4,7 +4,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+import base64
+import hashlib
+import hmac
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +17,7 @@ from typing import Any
 from unittest.mock import patch
 
 from keepai.config import Settings
-from keepai.connectors.webhook import inbox as inbox_module
+from keepai.connectors.webhook import signature_check
 from keepai.connectors.webhook.inbox import Inbox
 from keepai.connectors.webhook.signature import ID, SIGNATURE, TIME
 from keepai.doors.webhooks import WebhookPort
@@ -21,7 +25,7 @@ from keepai.testing import ManualClock
 from tests import doors
 from tests.attack.base import Area, Attack, Planted, must
 from tests.attack.wire import said, status
-from tests.connectors.test_webhook import NOW, inbox, listed, signed
+from tests.connectors.test_webhook import NOW, SECRET, inbox, listed, signed
 
 BODY = b'{"a": 1}'
 BYTES_MAX = 10_000
@@ -30,6 +34,25 @@ FORGED: dict[str, dict[str, str]] = {
     "no time": {TIME: ""}, "a time before all time": {TIME: "-5"}, "no id": {ID: ""}, "an id without end": {ID: "x" * 500},
     "another id": {ID: "other"}, "an id of two lines": {ID: "a\tb"}, "many signatures": {SIGNATURE: "v1,AAAA " * 500},
     "a signature of another version": {SIGNATURE: "v2,AAAA"}, "a time in other digits": {TIME: "١٧٠٠٠٠٠٠٠٠"},
+}
+def _mac(text: bytes) -> str:
+    return hmac.new(SECRET.encode(), text, hashlib.sha256).hexdigest()
+
+
+#: Sender → the headers of a genuine delivery with a body, at a second.
+GENUINE: dict[str, Callable[[bytes, int], dict[str, str]]] = {
+    "github": lambda body, at: {"x-github-delivery": "d1", "x-hub-signature-256": "sha256=" + _mac(body)},
+    "stripe": lambda body, at: {"stripe-signature": f"t={at},v1={_mac(b'%d.' % at + body)}"},
+    "slack": lambda body, at: {"x-slack-request-timestamp": str(at), "x-slack-signature": "v0=" + _mac(b"v0:%d:" % at + body)},
+    "shopify": lambda body, at: {"x-shopify-webhook-id": "d1",
+                                 "x-shopify-hmac-sha256": base64.b64encode(bytes.fromhex(_mac(body))).decode()},
+}
+#: How a value of a header is made one that nobody signed.
+SPOILT: dict[str, Callable[[str], str]] = {
+    "nothing": lambda value: "", "its half": lambda value: value[: len(value) // 2], "more": lambda value: value + "0",
+    "a name alone": lambda value: "v1=", "zeros": lambda value: re.sub("[0-9a-zA-Z]", "0", value),
+    "one letter": lambda value: value[:-1] + ("0" if value[-1] != "0" else "1"), "lists": lambda value: ",,;;  ,",
+    "strange letters": lambda value: value[:-2] + "\u00e9\u00df", "very much": lambda value: (value[:-1] + "x,") * 200,
 }
 PATHS = ("/", "/hooks/", "/hooks/other", "/hooks/../hooks/other", "/hooks/shop/..", "//hooks/shop", "/hooks/%2e%2e/", "/needs-you",
          "/static/keep.css", "/hooks/shop%00", "/hooks/shop/", "/HOOKS/shop", "/act", "/hooks//shop", "/hooks/shop;x", "*",
@@ -47,12 +70,20 @@ RAW: dict[str, bytes] = {
 }
 
 
+class Credulous:
+    """Computes signatures, and takes any for the right one."""
+
+    new = staticmethod(hmac.new)
+    compare_digest = staticmethod(lambda *_: True)
+
+
 @dataclass
 class Door:
     """A host that takes webhooks in, and what was signed for it."""
 
     hooks: WebhookPort
     box: Inbox
+    others: Mapping[str, Inbox]  # by sender
     clock: ManualClock
     genuine: set[tuple[str, str]] = field(default_factory=set)
 
@@ -82,14 +113,19 @@ class Door:
         must(not odd, f"{odd} was kept, and nobody signed it")
         for file in self.box.path.glob("*.json"):
             file.unlink()
+        for sender, box in self.others.items():
+            must(not await listed(box), f"something was kept that {sender} did not sign")
 
 
 @asynccontextmanager
 async def place(folder: Path) -> AsyncIterator[Door]:
     clock = ManualClock(NOW)
     box = inbox(folder / "spool", clock, bytes_max=BYTES_MAX, per_minute=20)
-    async with WebhookPort(Settings(connectors=(box,), hooks=("127.0.0.1", 0))) as hooks:
-        yield Door(hooks, box, clock)
+    others = {sender: Inbox(folder / sender, create=True, name=sender, sender=sender, clock=clock) for sender in GENUINE}
+    for each in others.values():
+        each.entrust({"secret": SECRET})
+    async with WebhookPort(Settings(connectors=(box, *others.values()), hooks=("127.0.0.1", 0))) as hooks:
+        yield Door(hooks, box, others, clock)
 
 
 def attacks(door: Door) -> Iterator[Attack]:
@@ -101,6 +137,13 @@ def attacks(door: Door) -> Iterator[Attack]:
     yield Attack("an old delivery, and one from the future", lambda: _old(door))
     yield Attack("a delivery that is too large", lambda: _large(door))
     yield Attack("more deliveries than a minute allows", lambda: _many(door))
+    for sender in GENUINE:
+        for how in SPOILT:
+            yield Attack(f"what {sender} signs, spoilt: {how}", lambda sender=sender, how=how: _spoilt(door, sender, how))
+        yield Attack(f"what {sender} signs, with another body", lambda sender=sender: _spoilt(door, sender, None))
+        for other in GENUINE.keys() - {sender}:
+            yield Attack(f"what {other} signs, to an inbox of {sender}",
+                         lambda sender=sender, other=other: _spoilt(door, sender, None, other))
     for path in PATHS:
         yield Attack(f"another path: {path}", lambda path=path: _path(door, path))
     for method in ("GET", "PUT", "DELETE", "OPTIONS", "TRACE"):
@@ -112,6 +155,19 @@ def attacks(door: Door) -> Iterator[Attack]:
 async def _forged(door: Door, change: Mapping[str, str], body: bytes = BODY) -> None:
     answer = await door.post({**signed("forged", BODY, door.clock), **change}, body)
     must(400 <= status(answer) < 500, f"it was answered with {answer[:80]!r}")
+    await door.sound()
+
+
+async def _spoilt(door: Door, sender: str, how: str | None, signer: str = "") -> None:
+    """The signature is spoilt, or the body is another one, or another service's form."""
+    genuine = GENUINE[signer or sender](BODY, door.clock.now_ms() // 1000)
+    body = BODY if signer or how else BODY + b" "
+    if how is not None:
+        signature = next(name for name in genuine if "signature" in name or "hmac" in name)
+        genuine[signature] = SPOILT[how](genuine[signature])
+    answer = await door.post(genuine, body, f"/hooks/{sender}")
+    must(status(answer) in (400, 401), f"it was answered with {answer[:80]!r}")
+    _quiet(answer)
     await door.sound()
 
 
@@ -204,8 +260,8 @@ def drawn(door: Door, chance: Random) -> Attack:
 AREA = Area(
     "webhook", "the door for webhooks, by forged deliveries and raw requests", place, attacks, drawn,
     (
-        Planted("every signature fits", lambda: patch.object(inbox_module, "fits", lambda *_: True), "a forged delivery"),
-        Planted("every signature fits, seen by drawn deliveries", lambda: patch.object(inbox_module, "fits", lambda *_: True),
+        Planted("every signature fits", lambda: patch.object(signature_check, "hmac", Credulous), "a forged delivery"),
+        Planted("every signature fits, seen by drawn deliveries", lambda: patch.object(signature_check, "hmac", Credulous),
                 rounds=60),
     ),
 )

@@ -23,7 +23,7 @@ from __future__ import annotations
 import inspect
 import re
 import typing
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, MutableMapping
 from contextlib import suppress
 from functools import cached_property
 from types import MappingProxyType
@@ -176,6 +176,7 @@ class Connector:
     input_types: ClassVar[tuple[str, ...]] = ()  #: the types of inputs that it can be the source of
     account: str = ""  #: whose data it acts on, for people and approvals; never a secret
     secrets: ClassVar[Mapping[str, str]] = MappingProxyType({})  #: the secrets that it needs: name → what to ask for
+    tells_all_hosts: bool = False  #: what `arrivals` tells one host can be read on every host of the same ledger
     _named: ClassVar[bool] = False
     _marked: ClassVar[Mapping[str, MarkedMethod[Any]]] = MappingProxyType({})
 
@@ -235,6 +236,16 @@ class Connector:
     def sign_in(self) -> SignIn | None:
         """How a person can obtain one of its secrets with a browser; None if that is not possible."""
         return None
+
+    async def arrivals(self) -> AsyncGenerator[None]:
+        """Yield when something has come in, so that the producers and routines that read it run at once.
+
+        A host listens while it serves. Yield once as soon as nothing can be missed any more, because something may
+        have come in before; then whenever something comes. What comes while a yield is not taken up is one signal.
+        Raise an error if the outside system can no longer be listened to: the host tries again later. A connector
+        that cannot listen ends at once, and its readers keep to their schedule."""
+        for _ in ():
+            yield
 
     async def check(self) -> str | None:
         """Ask the outside system something harmless. Raise a `ConnectorError` if the address or the credentials fail.

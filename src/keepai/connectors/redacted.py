@@ -12,7 +12,8 @@ person. So a right guess costs a run, and the error does not say whose secret it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, MutableMapping
+from contextlib import aclosing
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -45,6 +46,7 @@ class Redacted(Connector):
         super().__init__(name=real.name)
         self._real, self._redactor, self._own = real, redactor, Redactor([real])
         self.input_types, self.secrets = real.input_types, real.secrets  # type: ignore[misc]
+        self.tells_all_hosts = real.tells_all_hosts
 
     @property
     def account(self) -> str:  # type: ignore[override]
@@ -70,6 +72,16 @@ class Redacted(Connector):
     def sign_in(self) -> SignIn | None:
         real = self._real.sign_in()
         return None if real is None else RedactedSignIn(real, self._redactor)
+
+    async def arrivals(self) -> AsyncGenerator[None]:
+        async with aclosing(self._real.arrivals()) as arrivals:
+            while True:
+                with self._redactor.guard():
+                    try:
+                        await anext(arrivals)
+                    except StopAsyncIteration:
+                        return
+                yield
 
     async def check(self) -> str | None:
         with self._redactor.guard():

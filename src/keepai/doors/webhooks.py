@@ -112,27 +112,33 @@ class WebhookApp:
         self._inboxes = inboxes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        status, told, retry = await self._judged(scope, receive)
+        status, said, retry = await self._judged(scope, receive)
         headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store"),
                    (b"x-content-type-options", b"nosniff")]
         if retry is not None:
             headers.append((b"retry-after", str(retry).encode()))
         await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": json.dumps({"told": told}).encode()})
+        await send({"type": "http.response.body", "body": json.dumps(said).encode() if said else b""})
 
-    async def _judged(self, scope: Scope, receive: Receive) -> tuple[int, str, int | None]:
+    async def _judged(self, scope: Scope, receive: Receive) -> tuple[int, dict[str, str], int | None]:
         path = str(scope["path"])
         inbox = self._inboxes.get(path.removeprefix(PREFIX)) if path.startswith(PREFIX) else None
         if inbox is None:
-            return 404, "nothing is here", None
+            return 404, _told("nothing is here"), None
         if scope["method"] != "POST":
-            return 405, "only POST", None
+            return 405, _told("only POST"), None
         body = await _body(receive, inbox.bytes_max)
         if body is None:
-            return 413, f"a delivery has at most {inbox.bytes_max:,} bytes", None
+            return 413, _told(f"a delivery has at most {inbox.bytes_max:,} bytes"), None
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         receipt: Receipt = await inbox.accept(headers, body)  # of a header that comes twice, the last counts
-        return receipt.status, receipt.text, receipt.retry_after_s
+        said = _told(receipt.text) if receipt.challenge is None else {"challenge": receipt.challenge}
+        return receipt.status, said, receipt.retry_after_s
+
+
+def _told(text: str) -> dict[str, str]:
+    """The answer in words; without any it is empty."""
+    return {"told": text} if text else {}
 
 
 async def _body(receive: Receive, most: int) -> bytes | None:

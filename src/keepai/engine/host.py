@@ -16,7 +16,7 @@ from ..ledger.transitions.runs import Follows
 from ..model.errors import Conflict, LedgerStopped, LedgerUnusable, Refused
 from ..model.records import Mutation, Run
 from ..model.states import Status
-from . import approval, reconcile, repair, restored_ledger, retention, runner
+from . import approval, arrivals, reconcile, repair, restored_ledger, retention, runner
 from .due_times import LONGEST_SLEEP_S, Agenda
 from .host_parts import Parts
 from .next_step import (
@@ -246,9 +246,11 @@ class Host:
     async def _serve_beside(self, sharing: Sharing | None) -> None:
         """Work until the host closes or has lost its place."""
         beside = [retention.tend(self._parts, self._runs), self._teller.tend(), self._watch_ledger()]
+        beside += [arrivals.listen(self._parts, each, self._runs) for each in self._parts.connectors.values()]
         if sharing is not None:
             beside.append(self._keep_sharing(sharing))
         tending = [asyncio.ensure_future(each) for each in beside]
+        await asyncio.sleep(0)  # they listen before the first run begins, so that it is not followed by a second look
         try:
             await self._serve()
         finally:

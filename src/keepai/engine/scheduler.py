@@ -27,6 +27,8 @@ class Due:
 
 
 TIMES_MAX = 100
+#: What has queued a producer or routine → the trigger of its run.
+QUEUED = {1: "run_now", 2: "arrival"}
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,8 @@ def due(
     ]
     if not scheduled:
         return None
-    first = min(scheduled, key=lambda h: (not h["queued"], h["next_run_at"] or 0, h["handler"]))
-    why, at = "run_now" if first["queued"] else "schedule", first["next_run_at"]
+    first = min(scheduled, key=lambda h: (h["queued"] != 1, h["next_run_at"] or 0, h["handler"]))
+    why, at = QUEUED.get(first["queued"], "schedule"), first["next_run_at"]
     declared = manifest.handler(first["handler"])
     assert declared is not None, "a version declares every handler that is present"
     return Due(
@@ -127,11 +129,13 @@ def consumer_due(handler: Row, now: int) -> str | None:
 
 
 def _gap(row: Row, handler: Handler, policy: Policy, now: int) -> tuple[int, int] | None:
-    """The time in which a handler should have looked and did not, if it is longer than twice its interval."""
+    """The time in which a handler should have looked and did not, if that was due more than once.
+
+    A run at another time, because of a person or of what came in, is a look like any other."""
     if row["ran_at"] is None:
         return None
-    interval = next_time(handler.schedule, row["ran_at"], _default_ms(policy)) - row["ran_at"]
-    return (row["ran_at"], now) if now - row["ran_at"] > 2 * interval else None
+    due_at = next_time(handler.schedule, row["ran_at"], _default_ms(policy))
+    return (row["ran_at"], now) if now > next_time(handler.schedule, due_at, _default_ms(policy)) else None
 
 
 def next_due_at(handlers: Sequence[Row], run: Run | None) -> int | None:

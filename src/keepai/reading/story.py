@@ -14,6 +14,7 @@ from ..model.acts import ACTS
 from ..model.codec import stored
 from ..model.records import Record
 from ..model.states import MACHINES
+from .reasons import TRIGGERS
 
 #: A story has at most this many moves, the newest.
 TOLD_MAX = 500
@@ -81,7 +82,16 @@ def story_of(read: Reader, scope: Scope) -> tuple[StoryLine, ...]:
 def _move(row: Row) -> StoryLine:
     machine, source, target = str(row["machine"]), row["source"], str(row["target"])
     why = _own(machine, target, row["why"]) or _table(machine, source, target)
+    if machine == "status" and source is None:
+        why += _because(row["why"])
     return StoryLine(int(row["at"]), str(row["subject"]), machine, source, target, why)
+
+
+def _because(begun: str | None) -> str:
+    """Why a run began, from what was noted then."""
+    facts = stored(begun) if begun else None
+    trigger = str(facts["trigger"]) if isinstance(facts, dict) and "trigger" in facts else ""
+    return f" because {TRIGGERS[trigger]}" if trigger in TRIGGERS else ""
 
 
 def _own(machine: str, target: str, why: str | None) -> str | None:

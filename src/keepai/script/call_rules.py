@@ -12,7 +12,8 @@ from .script_reading import ScriptReading
 from .topic_rules import literal_topics, undeclared
 from .tree import Node
 
-_ON_CONNECTORS = frozenset({Kind.READ, Kind.READ_BY_ID, Kind.MUTATION})
+_READS = frozenset({Kind.READ, Kind.READ_BY_ID})
+_ON_CONNECTORS = _READS | {Kind.MUTATION}
 
 #: Operations that a routine may not use → what to do instead.
 _IN_ROUTINES = {
@@ -35,6 +36,15 @@ _STATE = {
 def capabilities(calls: Iterable[CallSite], surface: Surface | None) -> tuple[str, ...]:
     """The connector operations among the calls, sorted; with a surface, the known ones."""
     return tuple(sorted({call.name for call in calls if kinds_of(call, surface) & _ON_CONNECTORS}))
+
+
+def reads(calls: Iterable[CallSite], surface: Surface | None) -> dict[str, tuple[str, ...]]:
+    """The connectors that each handler reads, sorted; with a surface, the known ones."""
+    found: dict[str, set[str]] = {}
+    for call in calls:
+        if kinds_of(call, surface) & _READS:
+            found.setdefault(call.handler.name, set()).add(call.path[0])
+    return {handler: tuple(sorted(connectors)) for handler, connectors in found.items()}
 
 
 def kinds_of(call: CallSite, surface: Surface | None) -> frozenset[Kind]:

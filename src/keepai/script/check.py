@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from ..model.errors import Finding
 from ..model.operations import Step, Surface
-from .call_rules import capabilities, check_call, check_state, makes_mutation
+from .call_rules import capabilities, check_call, check_state, makes_mutation, reads
 from .calls import CallSite, FollowedStep, follow
 from .catch_rules import check_catches
 from .declaration import Declaration, find_workflow, read_workflow
@@ -103,7 +103,7 @@ def _check_module(
     calls = _check_steps(reading, declaration, surface, mutate_reads)
     check_cycles(reading, declaration, calls)
     check_dialect_of_handlers(reading, declaration, calls)
-    manifest = declaration.to_manifest(capabilities(calls, surface)) if readable else None
+    manifest = declaration.to_manifest(capabilities(calls, surface), reads(calls, surface)) if readable else None
     return manifest, message_ids(reading, calls)
 
 

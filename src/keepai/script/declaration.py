@@ -36,12 +36,12 @@ class Declared:
     bare: bool = False  # a producer or routine that is just a function
     without_publishes: bool = False
 
-    def to_handler(self) -> Handler:
+    def to_handler(self, reads: tuple[str, ...] = ()) -> Handler:
         """The part of the manifest."""
         return Handler(
             self.name, self.kind, None if self.publishes is None else tuple(self.publishes),
             tuple(self.subscribe or ()), self.schedule,
-            Step.MUTATE in self.steps, Step.NEXT in self.steps,
+            Step.MUTATE in self.steps, Step.NEXT in self.steps, reads,
         )
 
 
@@ -54,11 +54,11 @@ class Declaration:
     handlers: list[Declared] = field(default_factory=list)
     kinds: dict[str, HandlerKind] = field(default_factory=dict)  # of the handlers, by name
 
-    def to_manifest(self, capabilities: tuple[str, ...]) -> Manifest | None:
-        """The manifest, if there is enough for one."""
+    def to_manifest(self, capabilities: tuple[str, ...], reads: Mapping[str, tuple[str, ...]]) -> Manifest | None:
+        """The manifest, if there is enough for one. `reads`: the connectors that each handler reads."""
         if self.name is None or self.topics is None:
             return None
-        handlers = tuple(handler.to_handler() for handler in self.handlers)
+        handlers = tuple(handler.to_handler(reads.get(handler.name, ())) for handler in self.handlers)
         return Manifest(self.name, tuple(self.topics), handlers, capabilities)
 
 

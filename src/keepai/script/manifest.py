@@ -35,6 +35,12 @@ class Handler:
     schedule: Schedule | None = None  # None: policy's default interval
     has_mutate: bool = False
     has_next: bool = False
+    reads: tuple[str, ...] = ()  # the connectors that it is seen to read, sorted
+
+    def is_woken_by(self, connector: str) -> bool:
+        """Whether it is due as soon as something comes in to a connector: it reads there, at no fixed times."""
+        by_the_clock = self.schedule is not None and self.schedule.cron is not None
+        return self.kind is not HandlerKind.CONSUMER and connector in self.reads and not by_the_clock
 
 
 @dataclass(frozen=True)
@@ -74,4 +80,5 @@ def _handler(data: dict[str, Any]) -> Handler:
         "publishes": None if publishes is None else tuple(publishes),
         "subscribe": tuple(data["subscribe"]),
         "schedule": Schedule(**schedule) if schedule else None,
+        "reads": tuple(data.get("reads", ())),
     })

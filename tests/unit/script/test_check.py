@@ -85,7 +85,8 @@ def test_the_example_of_chapter_06a_is_clean_and_fully_read() -> None:
         "email-to-sheets",
         ("email.received", "row.created"),
         (
-            Handler("pollEmail", HandlerKind.PRODUCER, ("email.received",), (), Schedule(interval_ms=300_000)),
+            Handler("pollEmail", HandlerKind.PRODUCER, ("email.received",), (), Schedule(interval_ms=300_000),
+                    reads=("gmail",)),
             Handler("processEmail", HandlerKind.CONSUMER, ("row.created",), ("email.received",), None, True, True),
         ),
         ("gmail.search", "sheets.appendRow"),
@@ -291,6 +292,7 @@ export default workflow;
                 ("mail.in",),
                 (),
                 Schedule(cron="0 9 * * 1-5", tz="Europe/Berlin"),
+                reads=("gmail",),
             ),
             Handler("work", HandlerKind.CONSUMER, ("row.out",), ("mail.in",), has_next=True),
         ),

@@ -76,7 +76,7 @@ def test_the_example_is_clean_and_is_the_one_in_the_guide() -> None:
     source = example("routine-invoices.js")
     checked = check(source, SURFACE)
     assert checked.findings == ()
-    files = Handler("fileInvoices", HandlerKind.ROUTINE, (), (), Schedule(interval_ms=900_000))
+    files = Handler("fileInvoices", HandlerKind.ROUTINE, (), (), Schedule(interval_ms=900_000), reads=("gmail",))
     assert checked.manifest == Manifest(
         "routine-invoices", (), (files,), ("gmail.search", "gmail.send", "sheets.appendRow")
     )

@@ -7,12 +7,15 @@ the same file at the same moment does not respect the lock.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
+import math
 import os
 import stat
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractContextManager, aclosing
+from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict, cast
 
 from ...model.clock import iso
@@ -23,6 +26,7 @@ from ..base import Call, Comparison, Page, Verdict, mutation, read
 from ..kit.blocking import check_deadline, in_thread
 from ..kit.disk import nothing_happened
 from ..kit.folder import FolderConnector
+from ..kit.folder_watch import appearing, folders_below
 from ..kit.pages import checked_limit
 from ..kit.params import FilePath
 from . import paths
@@ -32,6 +36,8 @@ from .journal import Busy, journal
 LIMIT_DEFAULT = 1_000
 LIMIT_MAX = 5_000
 READ_MAX = 2 << 20
+#: For how long after a change of its own nobody is told that the same file changed.
+OWN_CHANGE_S = 5.0
 #: For how long the journal knows a key. Keep never deletes from it.
 FOR_EVER_S = 10 * 365 * 86_400.0
 Encoding = Literal["text", "base64"]
@@ -111,8 +117,21 @@ class Files(FolderConnector):
     name = "files"
     input_types = ("file",)
 
+    def __init__(self, path: str | os.PathLike[str], *, create: bool = False, name: str | None = None) -> None:
+        super().__init__(path, create=create, name=name)
+        self._own_changes: dict[Path, float] = {}  # what it changes itself, until when nobody is told of it
+
     def _alone(self) -> AbstractContextManager[object]:
         return journal(self.path)
+
+    async def arrivals(self) -> AsyncGenerator[None]:
+        """Yield when something appears that it did not write: a routine that writes must not wake itself."""
+        async with aclosing(appearing(lambda: folders_below(self.path, paths.is_own))) as batches:
+            async for appeared in batches:
+                now = asyncio.get_running_loop().time()
+                others = (each for each in appeared if not paths.is_own(each.name))
+                if not appeared or any(self._own_changes.get(each, 0.0) < now for each in others):
+                    yield
 
     @read
     async def list(self, params: ListFiles, call: Call) -> Page[FileEntry]:
@@ -195,7 +214,8 @@ class Files(FolderConnector):
         self, path: str, call: Call, addition: bytes, change: Callable[[FolderChange], Json],
     ) -> ChangedFile:
         """Make a change, unless the journal says that it was made."""
-        paths.parts_of(path)
+        parts, loop = paths.parts_of(path), asyncio.get_running_loop()
+        places = [self.path.joinpath(*parts[:number]) for number in range(len(parts) + 1)]
 
         def make() -> Json:
             progress = ChangeProgress()
@@ -206,7 +226,12 @@ class Files(FolderConnector):
                     return earlier
                 check_deadline(call)
                 return change(work)
-        return cast(ChangedFile, await in_thread(make))
+        self._own_changes = {each: until for each, until in self._own_changes.items() if until > loop.time()}
+        self._own_changes |= dict.fromkeys(places, math.inf)
+        try:
+            return cast(ChangedFile, await in_thread(make))
+        finally:
+            self._own_changes |= dict.fromkeys(places, loop.time() + OWN_CHANGE_S)
 
     async def _look_up(self, call: Call, addition: bytes) -> Verdict:
         def look() -> Verdict:

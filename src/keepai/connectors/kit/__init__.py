@@ -14,6 +14,7 @@ parser_process  runs a parser of untrusted text in its own process
 pages           limits of one page of results, and items that cannot be read
 marks           marks by which a connector finds again what it wrote
 folder          the base of connectors for a folder on this machine
+folder_watch    notices what appears in folders
 disk            locks, writes and syncs local files
 blocking        runs blocking work in a thread, within the deadline
 """

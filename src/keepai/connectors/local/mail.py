@@ -11,6 +11,8 @@ import asyncio
 import hashlib
 import os
 import re
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import replace
 from email.utils import formatdate
 from pathlib import Path
@@ -21,6 +23,7 @@ from ..base import Call, Connector, Page, Verdict, mutation, read
 from ..kit import addresses, mail_parser, mail_query, mail_writer
 from ..kit.blocking import check_deadline, in_thread
 from ..kit.disk import may_have_happened, nothing_happened, sync_folder, write_new
+from ..kit.folder_watch import appearing
 from ..kit.mailbox import FoundMail, FullMail, GetMail, SearchMail, SendMail, SentMail
 from ..kit.pages import PAGE_BYTES, checked_limit, size_of
 from ..kit.parser_process import ParserProcess
@@ -53,6 +56,13 @@ class LocalMail(Connector):
         self._clock = clock or SystemClock()
         if create:
             _make(self.path)
+
+    async def arrivals(self) -> AsyncGenerator[None]:
+        """Yield when a message appears."""
+        parts = [self.path / "new", self.path / "cur"]
+        async with aclosing(appearing(lambda: parts)) as batches:
+            async for _ in batches:
+                yield
 
     async def check(self) -> None:
         """Check that the folder is a Maildir that can be read and written."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import imaplib
 import re
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -62,6 +63,7 @@ class ImapMailbox:
         """Open a folder."""
         with self._asked(f"The folder {folder!r} cannot be opened", PreconditionFailed):
             self._mailbox.folder.set(folder, readonly)
+            self._mailbox.client.response("EXISTS")  # from here on it means that a message has come
         data = self._mailbox.client.response("PERMANENTFLAGS")[1]
         flags = data[-1].decode("utf-8", "replace") if data and data[-1] else ""
         return FolderStatus(
@@ -86,6 +88,39 @@ class ImapMailbox:
             return []
         parts = f"(UID INTERNALDATE FLAGS RFC822.SIZE BODY.PEEK[HEADER]<0.{bytes_max}>)"
         return sorted(_messages(self._command("FETCH", ",".join(map(str, uids)), parts)), key=lambda raw: raw.uid)
+
+    def idle(self, seconds: float) -> bool:
+        """Wait until a message comes into the open folder, so long at most; whether one came."""
+        with self._asked("The server refused IDLE"):
+            self._mailbox.idle.start()
+            told = self._told_already() or self._mailbox.idle.poll(seconds)
+            self._mailbox.idle.stop()
+        later = self._mailbox.client.response("EXISTS")[1]  # told while IDLE ended
+        return any(line.endswith(b" EXISTS") for line in told) or later != [None]
+
+    def _told_already(self) -> list[bytes]:
+        """The lines that came in one piece with the last answer: `poll` looks at the socket only, and misses them."""
+        sock, lines = self._mailbox.client.sock, []
+        timeout = sock.gettimeout()
+        sock.settimeout(0)
+        try:
+            while True:
+                lines.append(self._mailbox.client._get_line())
+        except imaplib.IMAP4.abort as error:
+            if "EOF" not in str(error):  # which is also what it says if there is nothing to read
+                raise
+        except OSError:  # there is nothing to read
+            pass
+        finally:
+            sock.settimeout(timeout)
+        return lines
+
+    def interrupt(self) -> None:
+        """From another thread: end the connection, and with it what waits for it."""
+        try:
+            self._mailbox.client.sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
 
     def append(self, folder: str, data: bytes, flags: Sequence[str]) -> None:
         """Put a message into a folder."""

@@ -7,7 +7,8 @@ for one login at a time, and never appears in an error, a log or a result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import replace
 from email.utils import formatdate
 from types import MappingProxyType
@@ -26,6 +27,7 @@ from . import delivery, filing, messages
 from .delivery import PreparedMail
 from .filing import MovedMail
 from .folders import Folders, reaching
+from .idle import STEP_S, arriving
 from .imap import ImapMailbox
 from .messages import FoundImapMail, FullImapMail
 from .servers import MailServer, step_s
@@ -122,6 +124,15 @@ class Mail(Connector):
             await submission.begin()
         finally:
             submission.drop()
+
+    async def arrivals(self) -> AsyncGenerator[None]:
+        """Yield when a message comes into the inbox, if the server can say so (IDLE)."""
+        def listening() -> ImapMailbox:
+            return ImapMailbox(self._imap, self._user, self.secret("password"), STEP_S)
+
+        async with aclosing(arriving(listening, self._folders.inbox)) as arrived:
+            async for _ in arrived:
+                yield
 
     # -- reading -----------------------------------------------------------------------------------
 

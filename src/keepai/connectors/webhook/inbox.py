@@ -1,7 +1,7 @@
 """`ctx.<name>.list`: what others sent to this host. The host's listener hands each delivery to `accept`.
 
-A delivery needs a signature over its id, its time and its body, made within the window. It is on disk before the sender
-gets its answer, and a second delivery with the same id is not stored again. If the ledger
+A delivery needs the signature of its sender, made within the window if that sender signs a time (`senders`). It is on
+disk before the sender gets its answer, and a second delivery with the same id is not stored again. If the ledger
 is in PostgreSQL, so are the deliveries: any host may take them in, and the host that runs the workflow reads them.
 Nothing here opens a port.
 """
@@ -11,9 +11,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
+from logging import getLogger
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NotRequired, TypedDict
@@ -27,11 +29,15 @@ from ..kit.disk import nothing_happened
 from ..kit.lenient_json import parse_json
 from ..kit.pages import PAGE_BYTES, readable, size_of
 from .base import Deliveries, Stored
-from .signature import ID, SIGNATURE, TIME, fits
+from .senders import rule_of
+from .signature_check import GenuineDelivery, RefusedDelivery, judged, misspelt
 from .spool import Spool
 
 LIMIT_DEFAULT, LIMIT_MAX = 100, 1_000
-ID_MAX = 200
+#: Of deliveries that were refused, one is told in the log in this time.
+TOLD_EVERY_MS = 60_000
+
+_log = getLogger(__name__)
 
 
 class ListDeliveries(TypedDict):
@@ -53,8 +59,9 @@ class Delivery(TypedDict):
     id: str
     cursor: str
     receivedAt: str
-    sentAt: str
+    sentAt: str | None  # null if its sender does not sign a time
     contentType: str
+    headers: dict[str, str]  # that say what it is, such as x-github-event; most senders do not sign them
     body: Any
 
 
@@ -65,6 +72,7 @@ class Receipt:
     status: int
     text: str
     retry_after_s: int | None = None
+    challenge: str | None = None  # what the sender asked to hear, in place of the text
 
 
 class Inbox(Connector):
@@ -74,7 +82,9 @@ class Inbox(Connector):
 
     path: the folder of the deliveries, one file each; you may delete old ones; not used with a ledger in PostgreSQL
     create: make the folder if it does not exist
-    window_s: how many seconds old a delivery may be
+    sender: who signs: standard (Standard Webhooks), github, stripe, slack, shopify, or hmac for any other
+    hmac: how any other sender signs, such as { header = "x-signature", prefix = "sha256=" }
+    window_s: how many seconds old a delivery may be, if its sender signs a time
     bytes_max: how large a delivery may be
     per_minute: how many deliveries one host takes in a minute
     most: how many deliveries may be kept
@@ -84,11 +94,12 @@ class Inbox(Connector):
     secrets = MappingProxyType({"secret": "The secret with which the sender signs"})
 
     def __init__(
-        self, path: str | os.PathLike[str] | None = None, *, create: bool = False, window_s: int = 300,
-        bytes_max: int = 262_144, per_minute: int = 300, most: int = 100_000, name: str | None = None,
-        clock: Clock | None = None,
+        self, path: str | os.PathLike[str] | None = None, *, create: bool = False, sender: str = "standard",
+        hmac: dict[str, Any] | None = None, window_s: int = 300, bytes_max: int = 262_144, per_minute: int = 300,
+        most: int = 100_000, name: str | None = None, clock: Clock | None = None,
     ) -> None:
         super().__init__(name=name)
+        self.sender, self._rule = sender, rule_of(self.name, sender, hmac)
         self.path = Path(path).expanduser().absolute() if path is not None else None
         self.account = str(self.path or "")
         self.bytes_max, self._window_s, self._per_minute = bytes_max, window_s, per_minute
@@ -96,12 +107,14 @@ class Inbox(Connector):
         self.most = most
         self.deliveries: Deliveries | None = Spool(self.path, self._clock, most) if self.path else None
         self._accepted: deque[int] = deque()
+        self._told_at: int | None = None
+        self._came: asyncio.Event | None = None  # while a host listens
         if create and self.path:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def keep_in(self, deliveries: Deliveries) -> None:
         """Keep deliveries there, where every host finds them, and not in the folder."""
-        self.deliveries, self.account = deliveries, ""
+        self.deliveries, self.account, self.tells_all_hosts = deliveries, "", True
 
     def close(self) -> None:
         """Close the store; the next delivery opens it again."""
@@ -110,10 +123,22 @@ class Inbox(Connector):
 
     async def check(self) -> str:
         """Check that the secret and the place exist. Only a delivery shows whether senders can reach the host."""
-        self.secret("secret")
+        wrong = misspelt(self._rule, self.secret("secret"))
+        if wrong:
+            raise PreconditionFailed(f"{wrong} Change one of them.")
         await asyncio.to_thread(self._place().check)
         place = "folder exist" if isinstance(self.deliveries, Spool) else "place in the ledger's database exist"
-        return f"its secret and {place}; only a delivery shows whether senders can reach this host"
+        signer = {"standard": "Standard Webhooks", "hmac": "its rule"}.get(self.sender, self.sender)
+        return (f"it takes what is signed as by {signer}; its secret and {place}; only a delivery shows whether "
+                "senders can reach this host")
+
+    async def arrivals(self) -> AsyncGenerator[None]:
+        """Yield when a delivery was stored."""
+        self._came = came = asyncio.Event()
+        while True:
+            yield
+            await came.wait()
+            came.clear()
 
     def _place(self) -> Deliveries:
         if self.deliveries is None:
@@ -139,36 +164,55 @@ class Inbox(Connector):
 
     async def accept(self, headers: Mapping[str, str], body: bytes) -> Receipt:
         """Check and store a delivery. Header names are in lower case."""
-        id, sent, given = (headers.get(name, "") for name in (ID, TIME, SIGNATURE))
-        if not (0 < len(id) <= ID_MAX and id.isprintable() and sent.isascii() and sent.isdecimal() and len(sent) < 14):
-            return Receipt(400, f"{ID}, {TIME} and {SIGNATURE} are needed.")
         if len(body) > self.bytes_max:
             return Receipt(413, f"A delivery has at most {self.bytes_max:,} bytes.")
         try:
-            genuine = fits(self.secret("secret"), id, int(sent), body, given)
+            found = judged(self._rule, self.secret("secret"), headers, body)
         except PermissionDenied:
             return Receipt(503, "This host has no secret to check signatures with yet.", 60)
-        if not genuine:
-            return Receipt(401, "The signature is wrong.")
-        if abs(self._clock.now_ms() / 1000 - int(sent)) > self._window_s:
-            return Receipt(401, f"The delivery is older than {self._window_s} seconds, or from the future.")
-        return await self._keep(id, int(sent), headers.get("content-type", ""), body)
+        if isinstance(found, GenuineDelivery) and self._is_late(found):
+            found = RefusedDelivery(401, f"The delivery is older than {self._window_s} seconds, or from the future.")
+        if isinstance(found, RefusedDelivery):
+            self._tell_owner(found)
+            return Receipt(found.status, found.text)
+        if found.challenge is not None:
+            return Receipt(200, "", challenge=found.challenge)
+        return await self._keep(found, headers.get("content-type", ""), body)
 
-    async def _keep(self, id: str, sent: int, kind: str, body: bytes) -> Receipt:
+    def _is_late(self, found: GenuineDelivery) -> bool:
+        return found.sent_s is not None and abs(self._clock.now_ms() / 1000 - found.sent_s) > self._window_s
+
+    def _tell_owner(self, refused: RefusedDelivery) -> None:
+        """Say in the host's log what its sender heard: mostly, a secret was not copied right."""
+        now = self._clock.steady_ms()
+        if self._told_at is not None and now - self._told_at < TOLD_EVERY_MS:
+            return
+        self._told_at = now
+        do = f"give its sender's secret anew (`keep secrets set {self.name} secret`) and look at this machine's clock"
+        if refused.status == HTTPStatus.BAD_REQUEST:
+            do = f"look whether its sender is {self.sender}, as keep.toml says"
+        _log.warning("A delivery to ctx.%s was refused: %s If it was genuine, %s.", self.name, refused.text, do)
+
+    async def _keep(self, found: GenuineDelivery, kind: str, body: bytes) -> Receipt:
         if not self._has_room():
             return Receipt(429, f"At most {self._per_minute} deliveries a minute.", 60)
-        now = self._clock.now_ms()
         try:
             text = body.decode("utf-8")
         except UnicodeDecodeError:
             return Receipt(415, "A delivery must be text in UTF-8.")
-        stored = {"id": id, "received": now, "sent": sent * 1000, "type": kind[:200], "body": text}
+        sent = None if found.sent_s is None else found.sent_s * 1000
+        stored = {"id": found.id, "received": self._clock.now_ms(), "sent": sent, "type": kind[:200],
+                  "headers": dict(found.headers), "body": text}
         try:
-            added = await in_thread(lambda: self._place().add(id, stored))
+            added = await in_thread(lambda: self._place().add(found.id, stored))
         except (OSError, KeepError):
             added = "full"
         if added == "full":
             return Receipt(503, "The delivery cannot be stored now.", 60)
+        if self._came is not None:
+            self._came.set()
+        if self._rule.silent:
+            return Receipt(200, "")
         return Receipt(202, "kept") if added == "new" else Receipt(200, "kept already")
 
     def _has_room(self) -> bool:
@@ -218,5 +262,6 @@ def _delivery(stored: Stored) -> Delivery:
         pass
     return {
         "id": stored["id"], "cursor": stored["cursor"], "receivedAt": iso(stored["received"]),
-        "sentAt": iso(stored["sent"]), "contentType": stored["type"], "body": body,
+        "sentAt": None if stored["sent"] is None else iso(stored["sent"]), "contentType": stored["type"],
+        "headers": stored.get("headers", {}), "body": body,
     }

@@ -36,7 +36,7 @@ from ..health_checks import (
     check_sandbox,
 )
 from ..peers import misplaced
-from ..webhooks import deliveries_placed
+from ..webhooks import deliveries_placed, inboxes
 from .command_session import CommandSession, with_json, with_session
 from .secret_input import weakness
 from .secrets import states
@@ -84,7 +84,8 @@ async def _examined(session: CommandSession) -> list[HealthLine]:
     redactor = redactor_of(settings.connectors)
     with deliveries_placed(settings.connectors, settings.ledger):
         found += [await check_connector(redacted(each, redactor)) for each in settings.connectors]
-    return [*found, *_server(settings), *_ledger(settings), *_disk(settings), connections_found(settings)]
+    return [*found, *_webhooks(settings), *_server(settings), *_ledger(settings), *_disk(settings),
+            connections_found(settings)]
 
 
 # -- this machine ----------------------------------------------------------------------------------
@@ -115,6 +116,19 @@ def connections_found(settings: Settings) -> HealthLine:
         return HealthLine("connections", WARN, f"{said}.", short)
     kept = f"; {reserve:,} of {limit:,} descriptors are kept for the host's own work" if limit else ""
     return HealthLine("connections", OK, said + kept)
+
+
+def _webhooks(settings: Settings) -> list[HealthLine]:
+    """Where senders post to, if a connector takes deliveries in."""
+    if not (names := inboxes(settings)):
+        return []
+    host, port = settings.hooks
+    at = f"http://{f'[{host}]' if ':' in host else host}:{port}/hooks/"
+    said = f"while a host runs, deliveries come in at {', '.join(at + name for name in names)}"
+    if host not in ("127.0.0.1", "::1", "localhost"):
+        return [HealthLine("webhooks", OK, said)]
+    do = "Only this machine reaches that: senders elsewhere need a proxy or a tunnel with TLS."
+    return [HealthLine("webhooks", OK, f"{said}.", do)]
 
 
 # -- what is configured ----------------------------------------------------------------------------

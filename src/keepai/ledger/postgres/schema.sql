@@ -132,7 +132,7 @@ create table handler_state (
   wake_at bigint,
   recheck_at bigint,
   next_run_at bigint,
-  queued bigint not null default 0,
+  queued bigint not null default 0, -- 1: a person said "run now"; 2: something came in to a connector that it reads
   observed bigint,
   progressed bigint not null default 0,
   ran_at bigint,

@@ -106,6 +106,12 @@ update handler_state set queued = 1, updated_at = :now
 where workflow_id = :workflow_id and present = 1 and kind <> 'consumer' and (:handler is null or handler = :handler)
 returning handler;
 
+-- name: handler_arrived
+-- Something came in to a connector that it reads, perhaps before a moment. One that is due already runs anyway.
+update handler_state set queued = 2, updated_at = :now
+where workflow_id = :workflow_id and handler = :handler and present = 1 and queued = 0
+  and (next_run_at is null or next_run_at > :now) and (:since is null or ran_at is null or ran_at < :since);
+
 -- name: handler_started
 -- A producer's or routine's run begins: what is due next is another run; a gap is remembered if it comes much too late.
 update handler_state set queued = 0, ran_at = :now, next_run_at = coalesce(:next_run_at, next_run_at),

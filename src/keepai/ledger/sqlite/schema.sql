@@ -103,7 +103,7 @@ create table handler_state (
   wake_at integer,
   recheck_at integer,
   next_run_at integer,
-  queued integer not null default 0,
+  queued integer not null default 0, -- 1: a person said "run now"; 2: something came in to a connector that it reads
   observed integer,
   progressed integer not null default 0,
   ran_at integer,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...model.codec import Json, encode, stored
@@ -131,6 +131,16 @@ def run_now(tx: Tx, workflow_id: str, actor: str) -> list[str]:
     queued = _queue(tx, workflow_id)
     note(tx, workflow_id, "run_now", workflow_id, actor, {"queued": list(queued)})
     return queued
+
+
+def arrive(tx: Tx, workflow_id: str, handlers: Sequence[str], since: int | None = None) -> None:
+    """Something came in that these producers and routines read: they are due now, unless they began after `since`.
+    Whoever runs the workflow is told."""
+    queued = [tx.hits("handler_arrived", workflow_id=workflow_id, handler=handler, since=since, now=tx.now)
+              for handler in handlers]
+    if any(queued) and tx.one("workflow_here", workflow_id=workflow_id, epoch=tx.epoch) is None:
+        tx.run("nudge_insert", workflow_id=workflow_id)
+        tx.one("nudge_others")
 
 
 def _queue(tx: Tx, workflow_id: str, handler: str | None = None) -> list[str]:
