@@ -15,7 +15,7 @@ from ..ledger.transitions.events import Publication
 from ..ledger.transitions.runs import Follows
 from ..model.errors import Conflict, LedgerStopped, LedgerUnusable, Refused
 from ..model.records import Mutation, Run
-from ..model.states import Status
+from ..model.states import Status, WorkflowStatus
 from . import approval, reconcile, repair, restored_ledger, retention, runner
 from .due_times import LONGEST_SLEEP_S, Agenda
 from .host_parts import Parts
@@ -31,6 +31,8 @@ from .next_step import (
     Reschedule,
     SendApproved,
     Start,
+    Stopped,
+    TakeTurn,
     Wait,
     after,
     at_rest,
@@ -470,7 +472,19 @@ class Host:
 
     async def _now(self, workflow_id: str) -> Now:
         parts = self._parts
-        return await parts.ledger.look(look, workflow_id, parts.clock.now_ms(), parts.policy, parts)
+        now = await parts.ledger.look(look, workflow_id, parts.clock.now_ms(), parts.policy, parts)
+        if parts.policy.limits:
+            self._keep_line(now)
+        return now
+
+    def _keep_line(self, now: Now) -> None:
+        """Who waits for a connection keeps its place there, until it has sent; others have none."""
+        workflow_id, line, stopped = now.workflow["id"], self._parts.line, now.stopped or Stopped()
+        waits = now.workflow["status"] == WorkflowStatus.ACTIVE and (stopped.turn is None or stopped.turn.in_line)
+        if waits and stopped.waits_for is not None:
+            line.wait(stopped.waits_for, workflow_id, self._parts.clock.steady_ms())
+        else:
+            line.leave(workflow_id)
 
     def _follow(self, run: Run) -> Follow:
         """What may begin in the commit that ends `run`: a run of the same version, if nothing else comes first."""
@@ -497,6 +511,8 @@ class Host:
                 return await write(runs.adopt, run)  # another host made it ready, as a person wanted
             case Continue(run) | SendApproved(run):
                 return run
+            case TakeTurn(run):
+                return await write(runs.resume, run, run.phase)
             case CarryOn(run, how):
                 return await write(runs.carry_on, run, how)
             case Abandon(run):
