@@ -18,7 +18,7 @@ from ..model.redaction import Redactor
 from ..runtime.base import Limits, Runtime
 from ..script.manifest import Manifest, from_text
 from .call_ends import CallEnds
-from .flow_limits import Line
+from .line import Line
 
 TRIES_MAX = 20  # of a step, or of loading a script, whose worker process dies each time
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from ..connectors.base import OperationSpec
 from ..ledger.base import Reader, Row
 from ..ledger.transitions import mutations, runs
-from ..ledger.transitions.flow_limits import Turn
 from ..ledger.transitions.mutations import Intent
+from ..ledger.transitions.turns import Turn
 from ..model import crash_points
 from ..model.codec import Json, canonical, digest, shown, sound, stored, text_of
 from ..model.errors import HeldBack, KeepError, LedgerStopped, LimitExceeded, NeedsAttention, RuleBroken, Transient
@@ -23,7 +23,7 @@ from ..model.permissions import Judged, Mode
 from ..model.records import Approval, Mutation, Run
 from ..model.states import AFTER_APPLIED, MutationStatus
 from ..runtime.base import Operation
-from . import approval, failure, flow_limits, late_evidence, outside, reconcile, restored_ledger
+from . import approval, failure, late_evidence, next_turn, outside, reconcile, restored_ledger
 from .gate import check_allowed
 from .host_parts import Parts
 from .outcome import outcome_of
@@ -122,7 +122,7 @@ def _decide(read: Reader, context: RunContext, wanted: Wanted, unit: Unit) -> De
 def _turn(read: Reader, context: RunContext, intent: Intent) -> Turn | None:
     """When the call may be sent; None: now."""
     parts, limits = context.parts, context.limits(intent.connector)
-    return flow_limits.turn(read, limits, context.run.workflow_id, intent.connector, parts.clock.now_ms(), parts)
+    return next_turn.turn(read, limits, context.run.workflow_id, intent.connector, parts.clock.now_ms(), parts)
 
 
 async def complete(context: RunContext, mutation: Mutation, step: Step) -> str | None:
@@ -131,7 +131,7 @@ async def complete(context: RunContext, mutation: Mutation, step: Step) -> str |
         context.parts.line.leave(mutation.workflow_id)
         return await _complete(context, mutation, step)
     finally:
-        flow_limits.call_ended(context.parts, mutation.connector)
+        next_turn.call_ended(context.parts, mutation.connector)
 
 
 async def _complete(context: RunContext, mutation: Mutation, step: Step) -> str | None:

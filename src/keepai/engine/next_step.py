@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from ..ledger.base import Reader, Row
 from ..ledger.rows import run_record
-from ..ledger.transitions.flow_limits import Turn
 from ..ledger.transitions.runs import Begin, Carry
+from ..ledger.transitions.turns import Turn
 from ..model.fast_record import fast_record
 from ..model.flow_limits import rules
 from ..model.policy import Policy
@@ -20,7 +20,7 @@ from ..model.records import Approval, Mutation, Run
 from ..model.states import MutationStatus, Phase, Reason, Status, WorkflowStatus
 from ..script import manifest as manifests
 from ..script.manifest import Manifest
-from . import approval, flow_limits, permission, repair, scheduler
+from . import approval, next_turn, permission, repair, scheduler
 from .approval import Standing
 from .host_parts import Parts
 from .relaunch import carry, last_mutation
@@ -194,13 +194,13 @@ def manifest_of(read: Reader, workflow: Row) -> Manifest:
 def _stopped(read: Reader, run: Run, at: int, workflow: Row, policy: Policy, parts: Parts | None) -> Stopped:
     asked = approval.of_run(read, run)
     standing = approval.standing(read, run, asked, at, (workflow["major"], workflow["minor"]), parts) if asked else None
-    waits_for = flow_limits.waits_for(run, asked if standing is Standing.USABLE else None)
+    waits_for = next_turn.waits_for(run, asked if standing is Standing.USABLE else None)
     limits = rules(policy.limits, workflow["name"], waits_for) if waits_for is not None else ()
     return Stopped(
         last_mutation(read, run), asked, standing,
         permission.granted_meanwhile(read, run), parts is not None and permission.connected_meanwhile(parts, run),
         parts is not None and repair.wanted(read, parts, run), waits_for if limits else None,
-        flow_limits.turn(read, limits, run.workflow_id, waits_for or "", at, parts),
+        next_turn.turn(read, limits, run.workflow_id, waits_for or "", at, parts),
     )
 
 

@@ -18,9 +18,9 @@ from ..model.states import AFTER_APPLIED, Phase, Status
 from ..runtime.base import Ahead, Cut, Ended, Fixed, Job
 from ..runtime.event_texts import shown, with_events
 from ..script.manifest import Handler
-from .flow_limits import rules_of
 from .gate import Gate, Work
 from .host_parts import TRIES_MAX, Loaded, Parts
+from .next_turn import rules_of
 from .permission import Permissions, grants_of
 from .relaunch import in_flight
 from .trace import Trace

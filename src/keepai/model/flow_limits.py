@@ -27,7 +27,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAYS_AHEAD = 16  # a week, and one more if the clocks jump over a whole window
 
 
-class Window(NamedTuple):
+class RateWindow(NamedTuple):
     """At most so many in any stretch of time that is so long."""
 
     most: int
@@ -73,7 +73,7 @@ class FlowLimit:
     burst: int | None = None
     concurrency: int | None = None
     hours: str | tuple[str, ...] = ()
-    windows: tuple[Window, ...] = field(init=False, repr=False, compare=False)
+    windows: tuple[RateWindow, ...] = field(init=False, repr=False, compare=False)
     open_hours: tuple[OpenHours, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -154,7 +154,7 @@ def limit_of(table: Mapping[str, object]) -> FlowLimit:
     return FlowLimit(rate, burst, concurrency, hours)  # type: ignore[arg-type]  # it checks them
 
 
-def _windows(rate: object, burst: int | None) -> tuple[Window, ...]:
+def _windows(rate: object, burst: int | None) -> tuple[RateWindow, ...]:
     if rate is None:
         if burst is not None:
             raise ConfigError("burst goes with a rate: without one, nothing is counted.")
@@ -167,9 +167,9 @@ def _windows(rate: object, burst: int | None) -> tuple[Window, ...]:
             f'rate must be such as "10/s", "100/m", "1/30s" or "500/d", with at most {COUNT_MAX:,} in at most a day, '
             f"not {rate!r}.")
     if burst is None:
-        return (Window(count, ms),)
-    at_once = Window(burst, -(-burst * ms // count))
-    return (at_once, Window(count, ms)) if burst < count else (at_once,)
+        return (RateWindow(count, ms),)
+    at_once = RateWindow(burst, -(-burst * ms // count))
+    return (at_once, RateWindow(count, ms)) if burst < count else (at_once,)
 
 
 def _check_count(name: str, value: object) -> None:

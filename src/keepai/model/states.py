@@ -264,7 +264,7 @@ MACHINES: Mapping[str, Machine] = MappingProxyType({
 
 #: The reasons that each status may have.
 REASONS: Mapping[Status, frozenset[Reason]] = MappingProxyType({
-    S.PAUSED: frozenset({Reason.TRANSIENT, Reason.APPROVAL, Reason.RECONCILIATION}),
+    S.PAUSED: frozenset({Reason.TRANSIENT, Reason.APPROVAL, Reason.RECONCILIATION, Reason.LIMIT}),
     S.FAILED: frozenset({Reason.LOGIC, Reason.INTERNAL}),
 })
 

@@ -15,7 +15,7 @@ from ..engine.next_step import AskAgain, AskRepair, NextStep, Now, Wait, look, s
 from ..ledger.account import of_subject
 from ..ledger.base import Reader, Row
 from ..ledger.rows import mutation_record
-from ..ledger.transitions.flow_limits import Turn
+from ..ledger.transitions.turns import Turn
 from ..model.clock import iso
 from ..model.codec import Json, stored
 from ..model.policy import Policy

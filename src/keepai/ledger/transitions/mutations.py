@@ -13,7 +13,7 @@ from ...model.states import AFTER_APPLIED, DOUBTFUL, MutationStatus, Phase
 from ..account import as_facts, brief
 from ..base import Row, Tx
 from ..rows import mutation_record
-from . import flow_limits, items, kept_bytes, runs
+from . import items, kept_bytes, runs, turns
 from .runs import Prepared, Stop
 
 
@@ -119,7 +119,7 @@ def _record(tx: Tx, run: Run, intent: Intent, earlier: Row, limits: Sequence[Rul
     )
     number = run.seq + 1 if intent.item_id is None else tx.tick(run.workflow_id)  # a consumer's run has taken both
     tx.run("mutation_insert", seq=number, now=tx.now, **{**vars(mutation), **vars(intent)})
-    flow_limits.expect_turn(tx, limits, mutation)
+    turns.expect_turn(tx, limits, mutation)
     facts = as_facts({
         "run": run.id, "item": intent.item_id, "call": f"{intent.connector}.{intent.operation}",
         "account": intent.account, "target": intent.target, "idempotency_key": intent.idempotency_key,

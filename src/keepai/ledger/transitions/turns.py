@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ...model.clock import iso
 from ...model.errors import Conflict
 from ...model.fast_record import fast_record
-from ...model.flow_limits import Rule, Window
+from ...model.flow_limits import RateWindow, Rule
 from ...model.records import Mutation
 from ..base import Reader, Tx
 
@@ -63,7 +63,7 @@ def _turns(read: Reader, rule: Rule, workflow_id: str, connector: str, now: int,
 
 
 def _free_at(
-    read: Reader, rule: Rule, window: Window, workflow_id: str, connector: str, now: int, ahead: int,
+    read: Reader, rule: Rule, window: RateWindow, workflow_id: str, connector: str, now: int, ahead: int,
 ) -> int:
     """When a window has room for one more, after `ahead` others."""
     laps, more = divmod(ahead, window.most)
@@ -72,7 +72,7 @@ def _free_at(
 
 
 def _sent_at(
-    read: Reader, rule: Rule, window: Window, workflow_id: str, connector: str, now: int, newer: int,
+    read: Reader, rule: Rule, window: RateWindow, workflow_id: str, connector: str, now: int, newer: int,
 ) -> int | None:
     """When the mutation was sent that this many newer ones follow in a window that ends now."""
     stretch = {"since": now - window.ms, "until": now + max(window.ms, _CLOCKS_DIFFER_MS), "newer": newer}
