@@ -182,7 +182,7 @@ class NextSteps:
         acts = (*(("retry",) if seen.present else ()), given_up(seen))
         if seen.turn is not None:
             gives_up = StepAhead("person", "Nobody has to act. A person can give it up.", None, acts[-1:], run.id)
-            return (StepAhead("time", f"Then its turn comes. {seen.turn.why}", seen.turn.at), gives_up)
+            return (StepAhead("time", f"Then its turn comes, by {seen.turn.rule}.", seen.turn.at), gives_up)
         may = "Nobody has to act. A person can have it tried now, or give it up."
         person = StepAhead("person", may, None, acts, run.id)
         return (StepAhead("time", "Then it is tried again.", run.retry_at), person)

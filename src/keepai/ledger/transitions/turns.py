@@ -25,8 +25,14 @@ class Turn:
     """A call's turn that has not come yet."""
 
     at: int  # when it can come, as far as it is known now
-    why: str  # by which rule, in words
+    rule: str  # that holds it back, as keep.toml has it
+    until: str  # what it waits for by that rule, in words
     in_line: bool  # only other calls of the connection are before it
+
+    @property
+    def why(self) -> str:
+        """The rule, and what it waits for."""
+        return f"{self.rule}: {self.until}"
 
 
 def turn(
@@ -37,7 +43,7 @@ def turn(
     latest = max(found, key=lambda each: each.at, default=None)
     if latest is None:
         return None
-    return Turn(latest.at, latest.why, all(each.in_line for each in found))
+    return Turn(latest.at, latest.rule, latest.until, all(each.in_line for each in found))
 
 
 def _turns(read: Reader, rule: Rule, workflow_id: str, connector: str, now: int, ahead: int) -> list[Turn]:
@@ -46,19 +52,19 @@ def _turns(read: Reader, rule: Rule, workflow_id: str, connector: str, now: int,
     before = 0 if rule.is_of_workflow else ahead
     times = [_free_at(read, rule, each, workflow_id, connector, now, before) for each in limit.windows]
     if (free_at := max(times, default=now)) > now:
-        why = f"[{rule.place}] {limit.rate_in_words}: its turn comes at {iso(free_at)}."
-        found.append(Turn(free_at, why, not rule.is_of_workflow))
+        its_turn = f"its turn comes at {iso(free_at)}."
+        found.append(Turn(free_at, f"[{rule.place}] {limit.rate_in_words}", its_turn, not rule.is_of_workflow))
     if limit.concurrency is not None:
         row = read.one("limit_under_way", connector=connector)
         under_way, first = (int(row["number"]), row["mutation_id"]) if row else (0, None)
         if (behind := under_way + before + 1 - limit.concurrency) > 0:
-            busy = f" {first} is under way." if first is not None else " Other calls are before it."
+            busy = f"{first} is under way." if first is not None else "other calls are before it."
             at = now + min(_LOOK_AGAIN_MS * behind, _LOOK_AGAIN_LONGEST_MS)
-            found.append(Turn(at, f"[{rule.place}] concurrency = {limit.concurrency}:{busy}", in_line=True))
+            found.append(Turn(at, f"[{rule.place}] concurrency = {limit.concurrency}", busy, in_line=True))
     opens_at = limit.opens_at(now)
     if opens_at > now:
-        why = f"[{rule.place}] {limit.hours_in_words}: nothing is sent before {iso(opens_at)}."
-        found.append(Turn(opens_at, why, not rule.is_of_workflow))
+        closed = f"nothing is sent before {iso(opens_at)}."
+        found.append(Turn(opens_at, f"[{rule.place}] {limit.hours_in_words}", closed, not rule.is_of_workflow))
     return found
 
 
