@@ -16,11 +16,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 from ...model.clock import Clock, SystemClock, iso
-from ...model.codec import Json
-from ...model.errors import KeepError, LedgerError, PermissionDenied, PreconditionFailed, Rejected, Transient
+from ...model.codec import Json, check_size
+from ...model.errors import (
+    KeepError,
+    LedgerError,
+    PermissionDenied,
+    PreconditionFailed,
+    Refused,
+    Rejected,
+    Transient,
+)
 from ..base import Call, Connector, Page, read
 from ..kit.blocking import in_thread
 from ..kit.disk import nothing_happened
@@ -170,6 +178,28 @@ class Inbox(Connector):
         if added == "full":
             return Receipt(503, "The delivery cannot be stored now.", 60)
         return Receipt(202, "kept") if added == "new" else Receipt(200, "kept already")
+
+    def put_in(self, id: str, delivery: Stored) -> Literal["new", "known"]:
+        """Keep what a person puts in by hand: it needs no signature, and comes now unless it says when it was sent."""
+        text = delivery["body"]
+        if len(id) > ID_MAX or not id.isprintable():
+            raise Refused(f"The id of a delivery has at most {ID_MAX} characters, and can be printed.")
+        check_size(text, "the data", self.bytes_max)
+        now = self._clock.now_ms()
+        added = self._place().add(id, {"sent": now, **delivery, "id": id, "received": now})
+        if added == "full":
+            raise Refused(f"ctx.{self.name} keeps {self.most:,} deliveries, as many as it may. Remove old ones first.")
+        return added
+
+    def find(self, named: str) -> Stored | None:
+        """The delivery with an id or a cursor, if it is still kept."""
+        place = self._place()
+        return place.one(place.cursor_of(named) or named)
+
+    def newest(self, most: int) -> list[Stored]:
+        """The newest deliveries, oldest first."""
+        place = self._place()
+        return [found for cursor in place.newest(most) if (found := place.one(cursor)) is not None]
 
     def _has_room(self) -> bool:
         """Whether fewer than the allowed number came in the last minute. Only those with a right signature count."""
