@@ -159,15 +159,15 @@ def send(
         raise click.UsageError("Give either --data JSON or --file FILE.")
     value = _data(file.read() if file is not None else str(data), "--data" if file is None else "--file")
     sent = ask_host(session, "send", to=to, data=value, id=id_, title=title, shown=shown)
-    place = f"the inbox {sent['inbox']}" if "inbox" in sent else f"{sent['topic']}: {sent['input']}, {sent['event']}"
+    place = f"the inbox {sent['inbox']}" if "inbox" in sent else f"{sent['topic']} ({sent['event']})"
     _done(as_json, "send", to, _BECAME[sent["became"]].format(sent["id"], place), sent)
 
 
 #: What became of something that was sent in → how people are told.
 _BECAME = {
-    "new": "{0} is in {1}.", "known": "{0} was there already, with the same data. Nothing was changed: {1}.",
-    "changed": "{0} was waiting, and has the new data now: {1}.",
-    "late": "{0} was taken before: the new data is kept beside it. `keep reprocess` works on it: {1}.",
+    "new": "{0} is in {1}.", "known": "{0} was there already, with the same data: nothing was changed in {1}.",
+    "changed": "{0} was waiting in {1}, and has the new data now.",
+    "late": "{0} was taken before from {1}: the new data is kept beside it, and `keep reprocess` has it worked on.",
 }
 
 
