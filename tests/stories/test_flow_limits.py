@@ -1,9 +1,13 @@
 """Limits on what is sent: no window of a rate holds more than it may, over kills and restarts; concurrency holds over
-workflows; nothing is sent outside of the hours. What waits is no failure, and says until when and by which rule."""
+workflows; nothing is sent outside of the hours. What waits is no failure, and says until when and by which rule.
+
+With KEEP_FLOW_CALLS=10000 in the environment, the test over kills makes so many calls.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +16,8 @@ from typing import Any
 import pytest
 
 from keepai import Call, Connector, FlowLimit, Keep, Policy, Transient, mutation
+from keepai.engine.host import Host
+from keepai.engine.next_step import Now
 from keepai.model.clock import iso, parse_iso
 from keepai.model.flow_limits import RateWindow
 from tests.harness import APPEND, SEND, Story, acting
@@ -36,10 +42,9 @@ def fullest(times: Sequence[int], window: RateWindow) -> int:
 async def until_next_turn(story: Story) -> int | None:
     """How long until something that waits can go on; None if nothing waits."""
     found = []
-    for wf in await story.keep.workflows():
-        run = (await story.runs(wf.id))[-1]
-        if run.status.startswith("paused:"):
-            found += [step.due_at for step in (await story.keep.explain(run.id)).moved_by if step.due_at is not None]
+    for run in await story.rows("run_open_all"):
+        if run["status"] == "paused":
+            found += [step.due_at for step in (await story.keep.explain(run["id"])).moved_by if step.due_at is not None]
     return max(1, min(found) - story.clock.now_ms()) if found else None
 
 
@@ -83,6 +88,10 @@ async def test_a_rate_lets_so_many_through_at_once_and_the_next_when_the_first_i
         assert {(r.status, r.attempt) for r in await story.runs(wf, "act")} == {("committed", 1)}, "no run is a retry"
 
 
+#: How many calls the test over kills makes.
+CALLS = int(os.environ.get("KEEP_FLOW_CALLS", "150"))
+
+
 @pytest.mark.parametrize("limit", [
     FlowLimit(rate="10/s"), FlowLimit(rate="10/s", burst=3), FlowLimit(rate="10/s", burst=25), FlowLimit(rate="1/3s"),
 ], ids=str)
@@ -90,7 +99,7 @@ async def test_no_window_of_a_rate_holds_more_than_it_may_over_kills_and_restart
     tmp_path: Path, limit: FlowLimit,
 ) -> None:
     async with Story(tmp_path, policy=policy({"connectors.gmail": limit})) as story:
-        names = [f"i{n}" for n in range(150)]
+        names = [f"i{n}" for n in range(CALLS)]
         await story.deploy_and_run(acting(next=None), *names)
         for death in ("before:send", "after:send", "before:apply", "after:apply", "after:stop"):
             await story.crash(death, ms=await until_next_turn(story) or 0)
@@ -390,3 +399,31 @@ async def test_a_rate_holds_over_two_hosts_on_one_database(tmp_path: Path) -> No
             assert len(rows) == 20
             assert fullest([m.first_sent_at for m in rows], RateWindow(3, 10_000)) == 3
             assert len({m.sender for m in rows}) == 2, "both hosts have sent"
+
+
+async def test_a_turn_that_comes_while_the_host_looks_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    look, all_sent = Host._now, asyncio.Event()
+    async with Story(tmp_path, policy=policy({"connectors.gmail": FlowLimit(rate="1/s")})) as story:
+
+        async def look_slowly(self: Host, workflow_id: str) -> Now:
+            now = await look(self, workflow_id)
+            if now.stopped is not None and now.stopped.turn is not None:
+                story.clock.advance(seconds=2)
+            return now
+
+        async def count(params: Any, call: Call) -> None:
+            if story.world.count("gmail.send") == 3:
+                all_sent.set()
+
+        monkeypatch.setattr(Host, "_now", look_slowly)
+        story.world.on("gmail.send").before(count)
+        for item in "abc":
+            story.feed.put(item)
+        await story.deploy(acting())
+        serving = asyncio.ensure_future(story.keep.serve())
+        async with asyncio.timeout(30):
+            await all_sent.wait()
+        serving.cancel()
+        await asyncio.wait([serving])

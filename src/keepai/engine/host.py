@@ -312,9 +312,10 @@ class Host:
             if workflow_id in self._lanes:
                 self._touched.add(workflow_id)  # it is looked at again when its lane ends
                 continue
-            step = next_step(await self._now(workflow_id))
+            now = await self._now(workflow_id)
+            step = next_step(now)
             if isinstance(step, Wait):
-                self._rest(workflow_id, step)
+                self._rest(workflow_id, step, now.at)
             else:
                 self._agenda.plan(workflow_id, None)
                 self._start(workflow_id)
@@ -443,9 +444,10 @@ class Host:
 
     async def _advance(self, workflow_id: str) -> bool:
         """Do the next thing of a workflow; False if there is none now."""
-        step = next_step(await self._now(workflow_id))
+        now = await self._now(workflow_id)
+        step = next_step(now)
         if isinstance(step, Wait):
-            self._rest(workflow_id, step)
+            self._rest(workflow_id, step, now.at)
             return False
         try:
             run, before = await self._do(workflow_id, step), None
@@ -460,9 +462,10 @@ class Host:
         self._overtaken.pop(workflow_id, None)
         return True
 
-    def _rest(self, workflow_id: str, wait: Wait) -> None:
-        """There is nothing to do now. A time that has come and changed nothing is not waited for again and again."""
-        later = wait.until is not None and wait.until > self._parts.clock.now_ms()
+    def _rest(self, workflow_id: str, wait: Wait, at: int) -> None:
+        """There was nothing to do at that moment. A time that had come by then and changed nothing is not waited for
+        again and again; one that has come since is."""
+        later = wait.until is not None and wait.until > at
         self._agenda.plan(workflow_id, wait.until if later else None)
 
     # -- what is next ------------------------------------------------------------------------------
