@@ -7,6 +7,7 @@ import pytest
 from .conftest import SETTINGS, Place
 
 WF = "email-to-sheets"
+MAIL = '[connectors.gmail]\ntype = "local.mail"\npath = "mail"'
 INBOX = '[connectors.orders]\ntype = "webhook.inbox"\npath = "orders"\ncreate = true\n'
 
 
@@ -82,9 +83,9 @@ def test_a_flow_limit_holds_and_keep_says_by_which_rule_and_until_when(place: Pl
 
 
 @pytest.mark.parametrize(("lines", "told"), [
-    ('[connectors.gmail]\ntype = "local.mail"\npath = "mail"\nrate = "often"', "[connectors.gmail] rate must be such as"),
-    ('[connectors.gmail]\ntype = "local.mail"\npath = "mail"\nconcurrency = 0', "[connectors.gmail] concurrency must be"),
-    ('[connectors.gmail]\ntype = "local.mail"\npath = "mail"\nburst = 3', "[connectors.gmail] burst goes with a rate"),
+    (f'{MAIL}\nrate = "often"', "[connectors.gmail] rate must be such as"),
+    (f"{MAIL}\nconcurrency = 0", "[connectors.gmail] concurrency must be"),
+    (f"{MAIL}\nburst = 3", "[connectors.gmail] burst goes with a rate"),
     ('[workflows.a]\nhours = "9 to 5"', "[workflows.a] hours must be such as"),
     ('[workflows.a]\nconcurrency = 1', "[workflows.a] concurrency is unknown"),
     ('[workflows.a]\nrates = "1/s"', "Did you mean rate?"),
