@@ -19,11 +19,13 @@ if TYPE_CHECKING:
         ScriptInvalid,
         Transient,
     )
+    from .model.flow_limits import FlowLimit
     from .model.policy import Policy
 
 __all__ = [
     "Call",
     "Connector",
+    "FlowLimit",
     "Keep",
     "OutcomeUnknown",
     "Page",
@@ -43,6 +45,7 @@ _HOMES = {
     "app": "Keep",
     "connectors.base": "Call Connector Page Verdict mutation read",
     "model.errors": _ERRORS,
+    "model.flow_limits": "FlowLimit",
     "model.policy": "Policy",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}

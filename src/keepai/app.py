@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -28,11 +29,12 @@ from .model.clock import Clock, SystemClock
 from .model.codec import Json, sound
 from .model.ledger_address import is_address
 from .model.policy import Policy
-from .model.records import Escalation, Event, Input, Item, Mutation, Output, Rows, Run, Workflow
+from .model.records import Escalation, Event, InboxEntry, Input, Item, Mutation, Output, Rows, Run, Workflow
 from .notices.base import Channel
 from .reading.blast import Blast, Moment
 from .reading.digest import Digest, digest
 from .reading.explain import Explanation
+from .reading.inbox_entries import inbox_entries
 from .reading.notice_texts import NoticeWriter
 from .reading.unknown_outcome import CallFacts
 from .reading.views import Views
@@ -78,6 +80,7 @@ class Keep:
             connectors={c.name: redacted(c, redactor) for c in self._connectors}, surface=self._surface,
             policy=self._policy, clock=self._clock, ids=ledger.ids, repair=self._repair, redactor=redactor,
             call_ends=CallEnds(self._clock.steady_ms()),
+            inboxes={each.name: each for each in self._connectors if isinstance(each, Inbox)},
         )
         if redactor is not None:
             redacted_logs.cover(redactor)
@@ -232,6 +235,21 @@ class Keep:
     async def run_now(self, wf: str, *, shown: int | None = None) -> list[str]:
         """Queue every producer and routine of a workflow."""
         return await self.commands.run_now(wf, self._actor, shown)
+
+    async def send(
+        self, to: str, data: Json, *, id: str | None = None, title: str | None = None, shown: int | None = None,
+    ) -> dict[str, Json]:
+        """Send something in by hand: into a topic (`TOPIC` or `WORKFLOW/TOPIC`) as an input and an event, or into an
+        inbox as a delivery. With the same `id` it is there once. Gives what it became."""
+        return await self.commands.send(to, data, id, title, self._actor, shown)
+
+    async def deliveries(self, inbox: str | None = None, *, limit: int = 50) -> list[InboxEntry]:
+        """The newest deliveries of an inbox, or of all, oldest first."""
+        return await asyncio.to_thread(inbox_entries, self.parts.inboxes, inbox, limit)
+
+    async def replay(self, delivery: str, inbox: str | None = None) -> dict[str, Json]:
+        """Put a delivery in once more, by its id or cursor. Gives the new one's id."""
+        return await self.commands.replay(delivery, inbox, self._actor)
 
     async def grant(
         self, wf: str, capability: str, mode: GrantRule = "allow", *, shown: int | None = None,

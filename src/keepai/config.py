@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .model.errors import ConfigError
+from .model.flow_limits import CONNECTOR_KEYS, WORKFLOW_KEYS, FlowLimit, limit_of
 from .model.ledger_address import EXAMPLE, has_password, is_address, mistake
 from .model.permissions import grant_of
 from .model.policy import Policy
@@ -81,6 +82,17 @@ def table() -> list[Setting]:
                 "from this machine only. Only in the environment, never in keep.toml.", ENV_PASSWORD),
         Setting("connectors.NAME.type", None, "What stands behind ctx.NAME, such as local.mail; "
                 "the table's other settings belong to that type."),
+        Setting("connectors.NAME.rate", None, "How many mutations are sent through ctx.NAME in how long, over all "
+                'workflows, such as "10/s", "100/m" or "1/30s". What is beyond that waits its turn.'),
+        Setting("connectors.NAME.burst", None, "How many of them may go out at once; without it, as many as the rate "
+                "says."),
+        Setting("connectors.NAME.concurrency", None, "How many calls that change something are under way through "
+                "ctx.NAME at once, over all workflows."),
+        Setting("connectors.NAME.hours", None, "When mutations may be sent through ctx.NAME, such as "
+                '"Mon-Fri 08:00-18:00 Europe/Berlin", or a list of these.'),
+        Setting("workflows.NAME.rate", None, "How many mutations the workflow NAME sends in how long."),
+        Setting("workflows.NAME.burst", None, "How many of them may go out at once."),
+        Setting("workflows.NAME.hours", None, "When the workflow NAME may send mutations."),
         Setting("keep.hooks", HOOKS, "Address and port on which webhooks come in; used only if a connector of the type "
                 "webhook.inbox is there."),
         Setting("keep.key_file", None, "The file that holds the key of the secrets, relative to keep.toml; without it "
@@ -345,7 +357,24 @@ def _policy(source: _Source, env: Mapping[str, str]) -> Policy:
                 source.problems.append(f"{variable}: {wrong}")
             else:
                 values[name] = value
-    return Policy(**values)
+    return Policy(**values, limits=_limits(source))
+
+
+def _limits(source: _Source) -> dict[str, FlowLimit]:
+    """How fast, and when, connections and workflows may send: by place, such as "connectors.slack"."""
+    found = {}
+    for section, keys in (("connectors", CONNECTOR_KEYS), ("workflows", WORKFLOW_KEYS)):
+        for name, table in source.section(section).items():
+            given = {key: table[key] for key in keys if key in table} if isinstance(table, dict) else {}
+            try:
+                limit = limit_of(given)
+            except ConfigError as error:
+                at = next((key for key in given if error.message.startswith(key)), next(iter(given)))
+                source.wrong(f"[{section}.{name}] {error.message}", section, name, at)
+                continue
+            if given:
+                found[f"{section}.{name}"] = limit
+    return found
 
 
 def _misfit(name: str, value: object, known: Mapping[str, object]) -> str | None:
@@ -383,9 +412,12 @@ def _value(text: str, default: object) -> object:
 def _grants(source: _Source, workflow: str) -> dict[str, Any]:
     """What a deploy of a workflow grants: capability → its rule. `gmail.send` without quotes is a table in a table."""
     table = source.section("workflows")[workflow]
-    if not isinstance(table, dict) or not isinstance(table.get("grants", {}), dict) or set(table) - {"grants"}:
-        source.wrong(f"[workflows.{workflow}] has one table, [workflows.{workflow}.grants].", "workflows", workflow)
+    if not isinstance(table, dict) or not isinstance(table.get("grants", {}), dict):
+        source.wrong(f"[workflows.{workflow}] and its grants must be tables.", "workflows", workflow)
         return {}
+    for key in set(table) - {"grants", *WORKFLOW_KEYS}:
+        told = f"[workflows.{workflow}] {key} is unknown. {_advice(key, ('grants', *WORKFLOW_KEYS))}"
+        source.wrong(told, "workflows", workflow, key)
     found: dict[str, Any] = {}
     for name, entry in table.get("grants", {}).items():
         if "." not in name and not isinstance(entry, dict):
@@ -425,7 +457,7 @@ def _made(
     source: _Source, section: str, example: str, make: Callable[[str, str, dict[str, Any]], Any] | None,
 ) -> list[Any]:
     """What the tables of a section describe, each with its type."""
-    made = []
+    made, not_its_own = [], {"type", *(CONNECTOR_KEYS if section == "connectors" else ())}
     for name, entry in source.section(section).items():
         place = f"[{section}.{name}]"
         if not isinstance(entry, dict):
@@ -435,7 +467,7 @@ def _made(
             source.wrong(told + (f", not {entry['type']!r}." if "type" in entry else "."), section, name, "type")
         elif make is not None:
             try:
-                made.append(make(entry["type"], name, {k: v for k, v in entry.items() if k != "type"}))
+                made.append(make(entry["type"], name, {k: v for k, v in entry.items() if k not in not_its_own}))
             except ConfigError as error:
                 told = error.message if error.message.startswith(place) else f"{place}: {error.message}"
                 source.wrong(told, section, name)

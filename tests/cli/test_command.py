@@ -17,6 +17,7 @@ from keepai.doors.cli.help_texts import SUMMARIES
 from keepai.doors.cli.main import COMMANDS, keep
 from keepai.doors.cli.text import cells, cut, short
 from keepai.model.errors import ConfigError
+from keepai.model.flow_limits import CONNECTOR_KEYS, WORKFLOW_KEYS
 from keepai.model.policy import settings as policy_settings
 from keepai.reading.wording import ago
 
@@ -96,10 +97,11 @@ def test_the_public_names_are_there_though_they_load_late() -> None:
 def test_the_table_of_settings_names_every_setting() -> None:
     names = [setting.name for setting in table()]
     assert names[:4] == ["keep.path", "keep.ledger", "keep.repair", "KEEP_PASSWORD"]
-    assert names[4:7] == ["connectors.NAME.type", "keep.hooks", "keep.key_file"]
-    assert names[7:9] == ["KEEP_PASSPHRASE", "KEEP_NEW_PASSPHRASE"]
-    assert names[9:12] == ["workflows.NAME.grants", "notify.NAME.type", "notify.NAME.digest"]
-    assert names[12:] == [f"policy.{name}" for name, _, _ in policy_settings()]
+    limits = [f"connectors.NAME.{key}" for key in CONNECTOR_KEYS] + [f"workflows.NAME.{key}" for key in WORKFLOW_KEYS]
+    assert names[4:12] == ["connectors.NAME.type", *limits]
+    assert names[12:16] == ["keep.hooks", "keep.key_file", "KEEP_PASSPHRASE", "KEEP_NEW_PASSPHRASE"]
+    assert names[16:19] == ["workflows.NAME.grants", "notify.NAME.type", "notify.NAME.digest"]
+    assert names[19:] == [f"policy.{name}" for name, _, _ in policy_settings()]
     assert all(setting.meaning.endswith(".") for setting in table())
 
 

@@ -151,9 +151,9 @@ def test_every_way_to_write_it_means_the_same(place: Place, lines: tuple[str, ..
     (("[workflows.a.grants]", '"gmail.send" = { mode = "allow", ask_when = "amount >" }'), "is no condition"),
     (("[workflows.a.grants]", '"gmail.send" = { mode = "allow", account = "x" }'), "has no 'account'"),
     (("[workflows.a.grants]", 'gmail = "allow"'), ":2: [workflows.a.grants] 'gmail' is no capability"),
-    (("[workflows.a]", "grant = 1"), "[workflows.a] has one table, [workflows.a.grants]."),
-    (("[workflows.a]", "grants = 1"), "[workflows.a] has one table, [workflows.a.grants]."),
-    (("[workflows]", "a = 1"), "[workflows.a] has one table, [workflows.a.grants]."),
+    (("[workflows.a]", "grant = 1"), "[workflows.a] grant is unknown. Did you mean grants?"),
+    (("[workflows.a]", "grants = 1"), "[workflows.a] and its grants must be tables."),
+    (("[workflows]", "a = 1"), "[workflows.a] and its grants must be tables."),
 ])
 def test_what_is_wrong_with_it_is_told_with_its_place(place: Place, lines: tuple[str, ...], told: Any) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -22,9 +22,9 @@ def kitchen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     return Place(folder)
 
 
-def test_there_are_ten_recipes_and_each_has_a_check_cases_and_a_place_in_the_docs(kitchen: Place) -> None:
+def test_there_are_twelve_recipes_and_each_has_a_check_cases_and_a_place_in_the_docs(kitchen: Place) -> None:
     page = (ROOT / "docs" / "recipes.md").read_text("utf-8")
-    assert len(NAMES) == 10
+    assert len(NAMES) == 12
     assert [name for name in NAMES if f"(../examples/recipes/{name}.js)" not in page] == []
     assert kitchen.json("check") == []
 

@@ -82,6 +82,20 @@ def test_the_same_is_kept_once_at_whichever_host_it_comes_again(place: Open) -> 
     assert ids(second) == ["d1"]
 
 
+def test_one_is_found_by_its_id_and_the_newest_are_listed(place: Open) -> None:
+    first = place()
+    for number in range(5):
+        first.add(f"d{number}", delivery(f"d{number}"))
+    other = place()
+    cursor = other.cursor_of("d3")
+    assert cursor is not None
+    assert (other.one(cursor) or {})["id"] == "d3"
+    assert other.cursor_of("d9") is None
+    found = [other.one(each) for each in other.newest(2)]
+    assert [each["id"] for each in found if each] == ["d3", "d4"]
+    assert other.newest(99) == other.after("", 99)[0]
+
+
 def test_there_are_never_more_than_there_may_be(place: Open) -> None:
     deliveries = place()
     said = [deliveries.add(f"d{number}", delivery(f"d{number}")) for number in range(102)]

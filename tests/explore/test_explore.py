@@ -102,7 +102,7 @@ def applied_can_be_skipped(patch: Patch) -> None:
 
 
 def approval_is_not_used_up(patch: Patch) -> None:
-    def send(tx: Any, run: Run, approval: Approval, intent: Intent) -> tuple[Run, Mutation]:
+    def send(tx: Any, run: Run, approval: Approval, intent: Intent, limits: Any) -> tuple[Run, Mutation]:
         resumed = runs.resume(tx, run, Phase.MUTATING)
         return resumed, mutations.send(tx, resumed, intent, ())
 
@@ -152,8 +152,10 @@ def nobody_is_asked_about_what_was_foreseen(patch: Patch) -> None:
 
 
 def what_was_foreseen_is_sent_without_its_reservation(patch: Patch) -> None:
-    def prepare_and_send(tx: Any, run: Run, prepared: Any, trace: Any, call: Intent) -> tuple[Run, Any, Any]:
-        return real(tx, run, replace(prepared, wanted=()), trace, call)
+    def prepare_and_send(
+        tx: Any, run: Run, prepared: Any, trace: Any, call: Intent, limits: Any,
+    ) -> tuple[Run, Any, Any]:
+        return real(tx, run, replace(prepared, wanted=()), trace, call, limits)
 
     real = mutations.prepare_and_send
     patch.setattr(mutations, "prepare_and_send", prepare_and_send)

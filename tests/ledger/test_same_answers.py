@@ -441,6 +441,7 @@ CHOICES: Mapping[str, Sequence[Any]] = {
     "text": (None, "a", "é", "%", "_b", "z"), "text_id": (None,), "lower": (None, "a", "é"), "upper": (None, "A", "É"),
     "topic": ("in", "out"), "seq": (0, 4, 30), "position": (0,), "old": (1 << 50,), "later": (1 << 50,), "runs": (5,),
     "kind": tuple(number for number, _ in KINDS.values()), "shown": (1, 5), "number": (0, 1), "handler": ("take", "go"),
+    "newer": (0, 1),
     "revision": (1, 2), "attempt": (1, 2), "epoch": (1, 2), "channel": ("mail", "Mail"), "minor": (0, 1), "major": (1,),
 }
 

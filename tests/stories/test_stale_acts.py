@@ -271,6 +271,8 @@ TABLE: dict[str, Case] = {
     "resume": Case(paused_page, on("resume"), {"deployed": deployed, "resumed and paused": resumed_and_paused}),
     "stop": Case(workflow_page, on("stop"), WORKFLOW),
     "run_now": Case(workflow_page, on("run_now"), WORKFLOW),
+    "send": Case(
+        workflow_page, lambda scene: scene.keep.send(f"{scene.subject}/in", 1, shown=scene.shown), WORKFLOW),
     "grant": Case(
         card("permission", "workflow_id"), on("grant", "sheets.appendRow"),
         {**LACKING},

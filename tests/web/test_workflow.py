@@ -234,3 +234,22 @@ async def test_on_a_phone_a_workflow_and_its_versions_are_no_wider_than_the_wind
     for page in ("", "/versions", "/blast", "/events", "/items"):
         await tab.page.goto(f"{served.web.origin}/workflows/{wf}{page}")
         assert not await tab.overflows(), page
+
+
+async def test_a_person_sends_something_in_by_hand_and_a_form_sent_twice_sends_it_once(served: Served) -> None:
+    wf = await served.story.deploy(LINES)
+    page = f"/workflows/{wf}"
+    body = (await served.get(page)).body
+    [form] = re.findall(r'<form[^>]*>(?:(?!</form>).)*name="act" value="send".*?</form>', body, re.S)
+    [to] = re.findall(r'<option value="([^"]+/in)"', form)
+    [id] = re.findall(r'name="p.id" value="([^"]+)"', form)
+    for _ in range(2):
+        shown = await act(served, "send", page, to=to, id=id, data='{"n": 1}', title="Ann, by phone")
+        assert "It is done." in shown.body
+    [event] = await served.story.events(wf, "in")
+    assert (event.message_id, event.payload, event.revision) == (id, {"n": 1}, 1)
+    listed = texts((await served.get(f"/workflows/{wf}/inputs")).body)
+    assert "Ann, by phone" in listed
+    refused = (await act(served, "send", page, to=to, data="{n: 1}")).body
+    assert "must be JSON" in refused
+    assert len(await served.story.events(wf, "in")) == 1

@@ -51,7 +51,8 @@ _OBJECT_MEMBERS = frozenset({
     "hasOwnProperty",
 })
 #: Names that scripts use for something else: members of `ctx`, the host's own input sources, and `inputs`.
-TAKEN = frozenset({*BUILT_IN, *SYSTEM_INPUTS, "workflow", "log", "state", "item", "inputs"}) | _OBJECT_MEMBERS
+TAKEN = frozenset({
+    *BUILT_IN, *SYSTEM_INPUTS, "workflow", "manual", "log", "state", "item", "inputs"}) | _OBJECT_MEMBERS
 
 
 GIVEN_MAX = 64  #: former values of its secrets that a connector remembers, so that these are redacted too

@@ -107,7 +107,9 @@ async def send(context: RunContext, approval: Approval) -> Mutation:
     parts = context.parts
     deadline_at = parts.clock.now_ms() + int(parts.policy.call_s * 1000)  # counts from now; the rest is as it was held
     intent = replace(intent_of(approval), deadline_at=deadline_at)
-    context.run, mutation = await parts.ledger.write(approvals.send, context.run, approval, intent, barrier=True)
+    limits = context.limits(intent.connector)
+    context.run, mutation = await parts.ledger.write(
+        approvals.send, context.run, approval, intent, limits, barrier=True)
     return mutation
 
 

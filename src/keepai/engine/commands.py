@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from ..ledger.base import Row, Sharing
 from ..ledger.rows import approval_record, mutation_record, run_record
-from ..ledger.transitions import repairs, shown_acts, workflows
+from ..ledger.transitions import by_hand, repairs, shown_acts, workflows
 from ..ledger.transitions.runs import Carry
 from ..ledger.transitions.shown_acts import Repeated, ShownAct
 from ..model.acts import ANSWERS
@@ -19,7 +19,7 @@ from ..model.operations import Step
 from ..model.permissions import grant_of
 from ..model.records import Approval, Mutation, Run
 from ..model.states import DOUBTFUL, ApprovalStatus, MutationStatus, Phase, RepairStatus, Status, WorkflowStatus
-from . import approval, failure, reconcile, repair, scheduler
+from . import approval, failure, reconcile, repair, scheduler, sent_in
 from .approval import Standing
 from .deploy import bound
 from .host import Host
@@ -103,6 +103,30 @@ class Commands:
         about = (row["id"], capability, *([waits["id"]] if waits else []))
         act = await self._judged(ShownAct("grant", row["id"], capability, actor, shown, about, wanted.on_record()))
         await self._act(act, workflows.grant, row["id"], capability, wanted, actor)
+
+    async def send(
+        self, to: str, data: Json, id: str | None, title: str | None, actor: str, shown: int | None = None,
+    ) -> dict[str, Json]:
+        """Put something into a topic, or into an inbox, by hand; gives what it became."""
+        meant = await self._parts.ledger.look(sent_in.topic_of, self._parts, to)
+        if meant is None:
+            sent = await sent_in.deliver(self._parts, to, data, id, actor)
+            return await self._put_in(to, sent, "send", actor)
+        row, topic = meant
+        wanted = sent_in.checked(self._parts, row, topic, data, id, title)
+        act = await self._judged(ShownAct("send", row["id"], row["id"], actor, shown))
+        return await self._act(act, by_hand.send, row["id"], wanted, actor)
+
+    async def replay(self, delivery: str, inbox: str | None, actor: str) -> dict[str, Json]:
+        """Put a delivery in once more; gives the id of the new one."""
+        sent = await sent_in.replay(self._parts, delivery, inbox, actor)
+        return await self._put_in(str(sent["inbox"]), sent, "replay", actor)
+
+    async def _put_in(self, inbox: str, sent: dict[str, Json], act: str, actor: str) -> dict[str, Json]:
+        await self._parts.ledger.write(by_hand.send_to_inbox, inbox, sent, act, actor, barrier=True)
+        self._parts.inboxes[inbox].tell_arrival()
+        self._host.wake()
+        return sent
 
     @_once
     async def skip_event(self, event_id: str, actor: str, shown: int | None = None) -> None:

@@ -76,7 +76,8 @@ async def _prepare(context: RunContext) -> tuple[Chosen, Mutation | None]:
                     runs.prepare, context.run, prepared, trace, *_entered(prepared.wanted))
             else:
                 context.run, sent, context.reserved = await ledger.write(
-                    mutations.prepare_and_send, context.run, prepared, trace, chosen.intent, barrier=True,
+                    mutations.prepare_and_send, context.run, prepared, trace, chosen.intent,
+                    context.limits(chosen.intent.connector), barrier=True,
                 )
             return chosen, sent
         except Overtaken as error:

@@ -13,6 +13,7 @@ from ..model.errors import (
     ConnectorBroke,
     ConnectorMissing,
     Consequence,
+    HeldBack,
     HostFault,
     KeepError,
     NeedsAttention,
@@ -88,6 +89,8 @@ def _evidence(error: KeepError) -> object:
         return error.differs
     if isinstance(error, SenderNotDead):
         return error.sender
+    if isinstance(error, HeldBack):
+        return error.connector
     cause = error.__cause__
     if not isinstance(error, HostFault) or cause is None:
         return None

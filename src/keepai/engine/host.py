@@ -15,7 +15,7 @@ from ..ledger.transitions.events import Publication
 from ..ledger.transitions.runs import Follows
 from ..model.errors import Conflict, LedgerStopped, LedgerUnusable, Refused
 from ..model.records import Mutation, Run
-from ..model.states import Status
+from ..model.states import Status, WorkflowStatus
 from . import approval, arrivals, reconcile, repair, restored_ledger, retention, runner
 from .due_times import LONGEST_SLEEP_S, Agenda
 from .host_parts import Parts
@@ -31,6 +31,8 @@ from .next_step import (
     Reschedule,
     SendApproved,
     Start,
+    Stopped,
+    TakeTurn,
     Wait,
     after,
     at_rest,
@@ -312,9 +314,10 @@ class Host:
             if workflow_id in self._lanes:
                 self._touched.add(workflow_id)  # it is looked at again when its lane ends
                 continue
-            step = next_step(await self._now(workflow_id))
+            now = await self._now(workflow_id)
+            step = next_step(now)
             if isinstance(step, Wait):
-                self._rest(workflow_id, step)
+                self._rest(workflow_id, step, now.at)
             else:
                 self._agenda.plan(workflow_id, None)
                 self._start(workflow_id)
@@ -443,9 +446,10 @@ class Host:
 
     async def _advance(self, workflow_id: str) -> bool:
         """Do the next thing of a workflow; False if there is none now."""
-        step = next_step(await self._now(workflow_id))
+        now = await self._now(workflow_id)
+        step = next_step(now)
         if isinstance(step, Wait):
-            self._rest(workflow_id, step)
+            self._rest(workflow_id, step, now.at)
             return False
         try:
             run, before = await self._do(workflow_id, step), None
@@ -460,9 +464,10 @@ class Host:
         self._overtaken.pop(workflow_id, None)
         return True
 
-    def _rest(self, workflow_id: str, wait: Wait) -> None:
-        """There is nothing to do now. A time that has come and changed nothing is not waited for again and again."""
-        later = wait.until is not None and wait.until > self._parts.clock.now_ms()
+    def _rest(self, workflow_id: str, wait: Wait, at: int) -> None:
+        """There was nothing to do at that moment. A time that had come by then and changed nothing is not waited for
+        again and again; one that has come since is."""
+        later = wait.until is not None and wait.until > at
         self._agenda.plan(workflow_id, wait.until if later else None)
 
     # -- what is next ------------------------------------------------------------------------------
@@ -472,7 +477,19 @@ class Host:
 
     async def _now(self, workflow_id: str) -> Now:
         parts = self._parts
-        return await parts.ledger.look(look, workflow_id, parts.clock.now_ms(), parts.policy, parts)
+        now = await parts.ledger.look(look, workflow_id, parts.clock.now_ms(), parts.policy, parts)
+        if parts.policy.limits:
+            self._keep_line(now)
+        return now
+
+    def _keep_line(self, now: Now) -> None:
+        """Who waits for a connection keeps its place there, until it has sent; others have none."""
+        workflow_id, line, stopped = now.workflow["id"], self._parts.line, now.stopped or Stopped()
+        waits = now.workflow["status"] == WorkflowStatus.ACTIVE and (stopped.turn is None or stopped.turn.in_line)
+        if waits and stopped.waits_for is not None:
+            line.wait(stopped.waits_for, workflow_id, self._parts.clock.steady_ms())
+        else:
+            line.leave(workflow_id)
 
     def _follow(self, run: Run) -> Follow:
         """What may begin in the commit that ends `run`: a run of the same version, if nothing else comes first."""
@@ -499,6 +516,8 @@ class Host:
                 return await write(runs.adopt, run)  # another host made it ready, as a person wanted
             case Continue(run) | SendApproved(run):
                 return run
+            case TakeTurn(run):
+                return await write(runs.resume, run, run.phase)
             case CarryOn(run, how):
                 return await write(runs.carry_on, run, how)
             case Abandon(run):

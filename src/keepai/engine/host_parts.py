@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..connectors.base import Connector
+from ..connectors.webhook.inbox import Inbox
 from ..ledger.base import Ledger, Reader, Row
 from ..ledger.rows import script_record
 from ..model.clock import Clock, Ids
@@ -18,6 +19,7 @@ from ..model.redaction import Redactor
 from ..runtime.base import Limits, Runtime
 from ..script.manifest import Manifest, from_text
 from .call_ends import CallEnds
+from .line import Line
 
 TRIES_MAX = 20  # of a step, or of loading a script, whose worker process dies each time
 
@@ -51,6 +53,8 @@ class Parts:
     calls: set[asyncio.Task[None]] = field(default_factory=set)  # given up, but not ended yet
     questions: set[asyncio.Task[None]] = field(default_factory=set)  # the same, of questions what became of a mutation
     put_back: Mapping[str, Row] = field(default_factory=dict)  # workflows in restored_ledger.py, by id
+    inboxes: Mapping[str, Inbox] = field(default_factory=dict)  # the connectors that take deliveries in
+    line: Line = field(default_factory=Line)  # who waits for a connection that has a limit
     wake: Callable[[str | None], None] = _nobody  # has the host look at a workflow again
     _scripts: dict[tuple[str, int, int], Loaded] = field(default_factory=dict)
     _limits: tuple[Policy, Limits] | None = None  # as made of this policy

@@ -13,16 +13,17 @@ from ..connectors.base import OperationSpec
 from ..ledger.base import Reader, Row
 from ..ledger.transitions import mutations, runs
 from ..ledger.transitions.mutations import Intent
+from ..ledger.transitions.turns import Turn
 from ..model import crash_points
 from ..model.codec import Json, canonical, digest, shown, sound, stored, text_of
-from ..model.errors import KeepError, LedgerStopped, LimitExceeded, NeedsAttention, RuleBroken, Transient
+from ..model.errors import HeldBack, KeepError, LedgerStopped, LimitExceeded, NeedsAttention, RuleBroken, Transient
 from ..model.fast_record import fast_record
 from ..model.operations import Step
 from ..model.permissions import Judged, Mode, Use
 from ..model.records import Approval, Mutation, Run
 from ..model.states import AFTER_APPLIED, MutationStatus
 from ..runtime.base import Operation
-from . import approval, failure, late_evidence, outside, reconcile, restored_ledger
+from . import approval, failure, late_evidence, next_turn, outside, reconcile, restored_ledger
 from .gate import check_allowed
 from .host_parts import Parts
 from .outcome import outcome_of
@@ -67,8 +68,22 @@ async def perform(context: RunContext, operation: Operation, unit: Unit) -> str 
     if decision.judged.mode is Mode.ASK:
         await approval.ask(context, decision.intent, decision.judged.because)
         return None
-    mutation = await ledger.write(mutations.send, context.run, decision.intent, context.trace.take(), barrier=True)
+    if decision.turn is not None:
+        await _wait_turn(context, decision.intent, decision.turn, unit.step)
+        return None
+    mutation = await ledger.write(
+        mutations.send, context.run, decision.intent, context.trace.take(), context.limits(decision.intent.connector),
+        barrier=True,
+    )
     return await complete(context, mutation, unit.step)
+
+
+async def _wait_turn(context: RunContext, intent: Intent, turn: Turn, step: Step) -> None:
+    """A limit holds the call back: its run waits, which is no failure, and goes on in its place."""
+    parts, run = context.parts, context.run
+    held = HeldBack(f"“{intent.preview}” waits its turn. {turn.why}", intent.connector)
+    why = failure.stop(held, run, step, parts.policy, parts.clock.now_ms(), context.item_id)
+    await parts.ledger.write(runs.stop, run, failure.until(why, turn.at), context.trace.take())
 
 
 @dataclass(frozen=True)
@@ -78,6 +93,7 @@ class Decision:
     intent: Intent
     applied: Row | None = None  # the ledger has this for the same unit: nothing is sent
     judged: Judged | None = None  # whether a person must see it first, and by which rule
+    turn: Turn | None = None  # if that is yet to come
 
 
 def _decide(read: Reader, context: RunContext, wanted: Wanted, unit: Unit) -> Decision:
@@ -100,14 +116,29 @@ def _decide(read: Reader, context: RunContext, wanted: Wanted, unit: Unit) -> De
         )
     try:
         now = Permissions(parts, run, grants_of(read, run.workflow_id), context.loaded.manifest.name)
-        return Decision(intent, judged=now.check(read, operation.name, wanted.params, may_ask=True))
+        judged = now.check(read, operation.name, wanted.params, may_ask=True)
     except KeepError as error:
         error.at = error.at or operation.at
         raise
+    return Decision(intent, None, judged, _turn(read, context, intent))
+
+
+def _turn(read: Reader, context: RunContext, intent: Intent) -> Turn | None:
+    """When the call may be sent; None: now."""
+    parts, limits = context.parts, context.limits(intent.connector)
+    return next_turn.turn(read, limits, context.run.workflow_id, intent.connector, parts.clock.now_ms(), parts)
 
 
 async def complete(context: RunContext, mutation: Mutation, step: Step) -> str | None:
     """Send what is on record, and record what came of it."""
+    try:
+        context.parts.line.leave(mutation.workflow_id)
+        return await _complete(context, mutation, step)
+    finally:
+        next_turn.call_ended(context.parts, mutation.connector)
+
+
+async def _complete(context: RunContext, mutation: Mutation, step: Step) -> str | None:
     parts = context.parts
     spec = parts.connectors[mutation.connector].operations[mutation.operation]
     known = None
@@ -123,18 +154,20 @@ async def complete(context: RunContext, mutation: Mutation, step: Step) -> str |
 
 async def plain_intent(context: RunContext, operation: Operation, unit: Unit) -> Intent | None:
     """The intent of a call that can be recorded together with what it follows from, if it is the first of its kind;
-    None if the call needs approval or is invalid.
+    None if the call needs approval, waits its turn, or is invalid.
 
     Then it is decided again when what it follows from is recorded. The decision relies on what was read since the run
     began; if anybody has changed something since, or the same was sent before, the intent is not recorded."""
-    permissions, name = context.permissions, operation.name
+    permissions, ledger, name = context.permissions, context.parts.ledger, operation.name
     try:
         wanted = _wanted(context, operation, Step.MUTATE)
         judged = permissions.judge(name, wanted.params, may_ask=True, used=(
-            await context.parts.ledger.look(permissions.used, name) if permissions.counts(name) else Use()))
+            await ledger.look(permissions.used, name) if permissions.counts(name) else Use()))
         if judged.mode is Mode.ASK:
             return None
-        return _intent(context.parts, context.run, wanted, unit, refusals=0)
+        intent = _intent(context.parts, context.run, wanted, unit, refusals=0)
+        waits = context.limits(intent.connector) and await ledger.look(_turn, context, intent) is not None
+        return None if waits else intent
     except LedgerStopped:
         raise
     except KeepError:

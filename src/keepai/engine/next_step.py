@@ -12,13 +12,15 @@ from typing import TypeAlias
 from ..ledger.base import Reader, Row
 from ..ledger.rows import run_record
 from ..ledger.transitions.runs import Begin, Carry
+from ..ledger.transitions.turns import Turn
 from ..model.fast_record import fast_record
+from ..model.flow_limits import rules
 from ..model.policy import Policy
 from ..model.records import Approval, Mutation, Run
 from ..model.states import MutationStatus, Phase, Reason, Status, WorkflowStatus
 from ..script import manifest as manifests
 from ..script.manifest import Manifest
-from . import approval, permission, repair, scheduler
+from . import approval, next_turn, permission, repair, scheduler
 from .approval import Standing
 from .host_parts import Parts
 from .relaunch import carry, last_mutation
@@ -73,6 +75,13 @@ class SendApproved:
 
 
 @dataclass(frozen=True)
+class TakeTurn:
+    """The turn has come of a run whose call a limit held back: the run goes on in its place."""
+
+    run: Run
+
+
+@dataclass(frozen=True)
 class AskAgain:
     """An approval that was not used in time is asked for anew."""
 
@@ -104,7 +113,7 @@ class AskRepair:
 
 
 NextStep: TypeAlias = (
-    Wait | Start | Reschedule | Continue | LookUp | SendApproved | AskAgain | CarryOn | Abandon | AskRepair
+    Wait | Start | Reschedule | Continue | LookUp | SendApproved | TakeTurn | AskAgain | CarryOn | Abandon | AskRepair
 )
 
 
@@ -121,6 +130,8 @@ class Stopped:
     granted: bool = False  # what the run lacked was granted since
     connected: bool = False  # the connector that it lacked is configured now
     repairable: bool = False  # the repair hook can be asked
+    waits_for: str | None = None  # the connection for which its call waits its turn, or has it
+    turn: Turn | None = None  # of that call, if it has not come
 
 
 @fast_record
@@ -164,7 +175,7 @@ def at_rest(
     }
     return Now(
         at, workflow, handlers, run, manifest, policy, cron_times,
-        None if decided or run is None else _stopped(read, run, at, active, parts),
+        None if decided or run is None else _stopped(read, run, at, workflow, policy, parts),
     )
 
 
@@ -180,13 +191,16 @@ def manifest_of(read: Reader, workflow: Row) -> Manifest:
     return manifests.from_text(script["manifest"])
 
 
-def _stopped(read: Reader, run: Run, at: int, active: tuple[int, int], parts: Parts | None) -> Stopped:
+def _stopped(read: Reader, run: Run, at: int, workflow: Row, policy: Policy, parts: Parts | None) -> Stopped:
     asked = approval.of_run(read, run)
+    standing = approval.standing(read, run, asked, at, (workflow["major"], workflow["minor"]), parts) if asked else None
+    waits_for = next_turn.waits_for(run, asked if standing is Standing.USABLE else None)
+    limits = rules(policy.limits, workflow["name"], waits_for) if waits_for is not None else ()
     return Stopped(
-        last_mutation(read, run), asked,
-        approval.standing(read, run, asked, at, active, parts) if asked else None,
+        last_mutation(read, run), asked, standing,
         permission.granted_meanwhile(read, run), parts is not None and permission.connected_meanwhile(parts, run),
-        parts is not None and repair.wanted(read, parts, run),
+        parts is not None and repair.wanted(read, parts, run), waits_for if limits else None,
+        next_turn.turn(read, limits, run.workflow_id, waits_for or "", at, parts),
     )
 
 
@@ -222,7 +236,9 @@ def step_of_run(now: Now, run: Run) -> NextStep:
             return LookUp(run, open_)
         return Wait(run.retry_at)
     if stopped.standing is Standing.USABLE:
-        return SendApproved(run)
+        return SendApproved(run) if stopped.turn is None else Wait(stopped.turn.at)
+    if run.reason is Reason.LIMIT and run.number == now.active:
+        return TakeTurn(run) if stopped.turn is None else Wait(stopped.turn.at)
     if stopped.standing is Standing.EXPIRED and stopped.approval is not None:
         return AskAgain(run, stopped.approval)
     if carried := _carried(now, run, stopped):

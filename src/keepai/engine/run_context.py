@@ -10,6 +10,7 @@ from ..ledger.transitions.events import Publication
 from ..ledger.transitions.runs import Follows, last_number
 from ..model.errors import HostFault, OutcomeUnknown, RuleBroken, WorkerDied
 from ..model.fast_record import fast_record
+from ..model.flow_limits import Rule
 from ..model.operations import ALLOWED, MUTATE_BY_ID, Kind, Step
 from ..model.permissions import Grant
 from ..model.records import Run
@@ -19,6 +20,7 @@ from ..runtime.event_texts import shown, with_events
 from ..script.manifest import Handler
 from .gate import Gate, Work
 from .host_parts import TRIES_MAX, Loaded, Parts
+from .next_turn import rules_of
 from .permission import Permissions, grants_of
 from .relaunch import in_flight
 from .trace import Trace
@@ -135,6 +137,10 @@ class RunContext:
     def passed_on(self) -> Before:
         """What a run that began in this one's commit has to know."""
         return Before(self.handler.name, self._left, self.permissions.grants if self._undisturbed else None)
+
+    def limits(self, connector: str) -> tuple[Rule, ...]:
+        """The limits on what the run sends through a connection."""
+        return rules_of(self.parts, self.loaded.manifest.name, connector)
 
     def _allowed(self, step: Step) -> frozenset[Kind]:
         if step is Step.MUTATE and self.parts.policy.mutate_reads == "by_id":

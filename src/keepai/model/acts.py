@@ -81,6 +81,14 @@ ACTS: Mapping[str, Act] = MappingProxyType({
     "run_now": Act(
         ("workflow",), _WORKFLOW, "Queue every producer and routine of a workflow.", "keep run-now {wf}", "",
         "Run now", "have its producers and routines run now", "Its producers and routines run as soon as they can."),
+    "send": Act(
+        (), {"to": _TEXT, "data": Param((object,), required=True), "id": Param((str, type(None))),
+             "title": Param((str, type(None))), **_SHOWN},
+        "Send something in by hand: into a topic, or into an inbox.", "keep send {0} --data JSON", "",
+        "Send it in", "put it in, as if it had come by itself", "It was sent in."),
+    "replay": Act(
+        (), {"delivery": _TEXT, "inbox": Param((str, type(None)))}, "Put a delivery into its inbox once more.",
+        "keep replay {0}"),
     "grant": Act(
         ("workflow",), {"wf": _TEXT, "capability": _TEXT, "mode": Param((str, dict)), **_SHOWN},
         "Allow a workflow a capability, such as sheets.appendRow.", "keep grant {wf} {capability}", "",

@@ -223,9 +223,9 @@ def _judge_params(grant: Grant, capability: str, params: Json, kinds: Kinds) -> 
         )
     for condition in grant.deny_when:
         if _holds(condition, params, kinds):
-            raise _Unfit(f"{capability} is denied when {condition}")
+            raise _Unfit(f"{capability} is denied when {condition}{_untold(condition, params, kinds)}")
     asked = next((condition for condition in grant.ask_when if _holds(condition, params, kinds)), None)
-    return Judged(Mode.ASK, str(asked)) if asked else Judged(grant.mode)
+    return Judged(Mode.ASK, f"{asked}{_untold(asked, params, kinds)}") if asked else Judged(grant.mode)
 
 
 def _uncovered(grant: Grant, params: Json, kinds: Kinds) -> Iterator[str]:
@@ -403,6 +403,17 @@ def _holds(condition: Condition, params: Json, kinds: Kinds) -> bool:
     """Whether a condition is true of a call. Where it cannot be told, it is: the call is asked about, or refused."""
     kind = _kind(condition.path, kinds)
     return any(_compares(value, condition, kind) for value in _values(params, condition.path, kinds) or [None])
+
+
+def _untold(condition: Condition, params: Json, kinds: Kinds) -> str:
+    """Why it cannot be told whether a condition is true, if so."""
+    if condition.operator in ("=", "!=", "in"):
+        return ""
+    values = _values(params, condition.path, kinds) or [None]
+    odd = next((each for each in values if not _is_number(each)), 0)
+    if odd is None:
+        return f", and {condition.path} is missing"
+    return "" if _is_number(odd) else f", and {_shown(odd)[:80]} is no number"
 
 
 def _compares(value: Json, condition: Condition, kind: ParamKind) -> bool:

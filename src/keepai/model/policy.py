@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields
 
 from .errors import ConfigError
+from .flow_limits import FlowLimit, check_limits
 
 
 def _setting(default: float | int | str, meaning: str) -> object:
@@ -68,8 +70,12 @@ class Policy:
     speculate: bool = _setting(True, "Whether a step may be run, or answered, before it is asked for.")  # type: ignore[assignment]
     workers_max: int = _setting(8, "How many sandbox processes run at most; one per processor stays.")  # type: ignore[assignment]
 
+    #: Place, such as "connectors.slack" or "workflows.orders" → how fast and when it may send.
+    limits: Mapping[str, FlowLimit] = field(default_factory=dict)
+
     def __post_init__(self) -> None:
-        for setting in fields(self):
+        check_limits(self.limits)
+        for setting in _plain():
             if not isinstance(setting.default, str | bool):
                 _check_number(setting.name, getattr(self, setting.name))
         if self.mutate_reads not in ("none", "by_id"):
@@ -88,4 +94,9 @@ def _check_number(name: str, value: object) -> None:
 
 def settings() -> list[tuple[str, object, str]]:
     """Every setting: name, default, meaning."""
-    return [(f.name, f.default, str(f.metadata["meaning"])) for f in fields(Policy)]
+    return [(f.name, f.default, str(f.metadata["meaning"])) for f in _plain()]
+
+
+def _plain() -> list[Field[object]]:
+    """The settings that are one number or one word."""
+    return [f for f in fields(Policy) if "meaning" in f.metadata]

@@ -154,6 +154,21 @@ class Held(Record):
 
 
 @dataclass(frozen=True)
+class InboxEntry(Record):
+    """What is kept in an inbox: what others sent, or a person put in."""
+
+    inbox: str
+    id: str
+    cursor: str
+    received_at: int
+    sent_at: int | None  # None: its sender signs no time
+    content_type: str
+    body: Json
+    by: str | None  # the person who put it in; None: it came by itself
+    repeats: str | None  # the id of the delivery that it repeats
+
+
+@dataclass(frozen=True)
 class Event(Record):
     """One message in a topic."""
 

@@ -36,6 +36,7 @@ class Reason(StrEnum):
     TRANSIENT = "transient"  #: the outside world said "later"
     APPROVAL = "approval"  #: a person must allow or mend something
     RECONCILIATION = "reconciliation"  #: nobody knows yet whether the mutation happened
+    LIMIT = "limit"  #: its call is not sent yet: a rate, a busy connection or the hours in which it may send
     LOGIC = "logic"  #: the script is wrong
     INTERNAL = "internal"  #: the host or a connector is wrong
 
@@ -263,7 +264,7 @@ MACHINES: Mapping[str, Machine] = MappingProxyType({
 
 #: The reasons that each status may have.
 REASONS: Mapping[Status, frozenset[Reason]] = MappingProxyType({
-    S.PAUSED: frozenset({Reason.TRANSIENT, Reason.APPROVAL, Reason.RECONCILIATION}),
+    S.PAUSED: frozenset({Reason.TRANSIENT, Reason.APPROVAL, Reason.RECONCILIATION, Reason.LIMIT}),
     S.FAILED: frozenset({Reason.LOGIC, Reason.INTERNAL}),
 })
 

@@ -5,6 +5,7 @@ In reading order:
 `look.py`                a ledger opened to be read; what every door looks through
 `views.py`               inputs, outputs, events, runs, mutations, items and questions as records
 `inputs_and_events.py`   an input or event as people see it, from its row; consumers that leave what waits
+`inbox_entries.py`       what is kept in the inboxes
 `lists.py`               the same lists a page at a time, newest first
 `overview.py`            every workflow at a glance
 `shared_hosts.py`        the hosts of a ledger that several share, and which one runs a workflow

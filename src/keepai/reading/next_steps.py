@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..engine.next_step import Abandon, AskRepair, CarryOn, LookUp, SendApproved, Wait, next_step
+from ..engine.next_step import Abandon, AskRepair, CarryOn, LookUp, SendApproved, TakeTurn, Wait, next_step
 from ..engine.scheduler import consumer_due
 from ..ledger.base import Reader, Row
 from ..ledger.rows import run_record
@@ -170,6 +170,8 @@ class NextSteps:
                 return (StepAhead("reconciliation", f"{_connector(seen)} is asked what became of it.", run.retry_at),)
             case SendApproved():
                 return (StepAhead("host", "The next host that looks sends the approved call."),)
+            case TakeTurn():
+                return (StepAhead("host", "Its turn has come: the next host that looks goes on with it."),)
             case CarryOn(_, _, because):
                 return (StepAhead("host", f"It goes on as soon as a host looks: {because}."),)
             case Abandon():
@@ -178,6 +180,9 @@ class NextSteps:
         if run.reason is Reason.RECONCILIATION:
             return (StepAhead("reconciliation", f"{_connector(seen)} is asked what became of it.", run.retry_at),)
         acts = (*(("retry",) if seen.present else ()), given_up(seen))
+        if seen.turn is not None:
+            gives_up = StepAhead("person", "Nobody has to act. A person can give it up.", None, acts[-1:], run.id)
+            return (StepAhead("time", f"Then its turn comes, by {seen.turn.rule}.", seen.turn.at), gives_up)
         may = "Nobody has to act. A person can have it tried now, or give it up."
         person = StepAhead("person", may, None, acts, run.id)
         return (StepAhead("time", "Then it is tried again.", run.retry_at), person)

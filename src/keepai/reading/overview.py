@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..ledger.base import Reader, Row
+from ..ledger.rows import run_record
 from ..model.records import Escalation, Record, Workflow
+from ..model.states import Reason
 from .views import Views
 
 #: At most so much of what waits in one workflow is counted.
@@ -95,6 +97,9 @@ def standing_of(workflow: Workflow, asked: Sequence[Escalation], run: Row | None
         return workflow.status.value, "It starts nothing until somebody resumes it."
     if run is not None and run["status"] == "active":
         return "running", f"{run['handler']} is {run['phase']}."
+    if run is not None and run["reason"] == Reason.LIMIT:
+        error = run_record(run).error
+        return "waiting", error.message if error else f"{run['handler']} waits its turn."
     if run is not None:
         return "waiting", f"{run['handler']} stopped and goes on by itself."
     if workflow.pending:

@@ -15,6 +15,7 @@ from ..engine.next_step import AskAgain, AskRepair, NextStep, Now, Wait, look, s
 from ..ledger.account import of_subject
 from ..ledger.base import Reader, Row
 from ..ledger.rows import mutation_record
+from ..ledger.transitions.turns import Turn
 from ..model.clock import iso
 from ..model.codec import Json, stored
 from ..model.policy import Policy
@@ -56,11 +57,13 @@ class StoppedRunFacts:
     doubt: DoubtfulMutation | None
     result_read: tuple[str, ...]  # of a doubt: where the script reads the result that a person may not have
     repairs: Repairs | None  # of a fault of the script
+    turn: Turn | None = None  # of its call, if a limit holds that back
 
     @property
     def kind(self) -> str | None:
         """What it asks; None while it may still go on by itself."""
-        return _kind(self.run, self.mutation) if isinstance(self.step, Wait | AskAgain | AskRepair) else None
+        asks = self.turn is None and isinstance(self.step, Wait | AskAgain | AskRepair)
+        return _kind(self.run, self.mutation) if asks else None
 
     @property
     def happened(self) -> bool:
@@ -107,6 +110,7 @@ class Questions:
             now.stopped.approval if now.stopped else None, titles, doubt,
             self._result_read(run, now.workflow, doubt) if doubt else (),
             repairs_of(self._read, run, self._policy.repairs_max) if run.reason is Reason.LOGIC else None,
+            now.stopped.turn if now.stopped else None,
         )
 
     def _result_read(self, run: Run, workflow: Row, doubt: DoubtfulMutation) -> tuple[str, ...]:

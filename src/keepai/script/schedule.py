@@ -11,8 +11,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from ..model.local_time import instant, zone_named
 from .duration import parse_duration
 from .manifest import Schedule
 
@@ -67,28 +67,8 @@ def _next_cron(expression: str, zone: tzinfo, after: datetime) -> datetime:
     is_hourly = len(_simulate(expression, _EPOCH).hours) == 24
     if is_hourly:
         return next(_simulate(expression, local)).astimezone(UTC)
-    instants = (_instant(wall, zone) for wall in _simulate(expression, local.replace(tzinfo=None)))
+    instants = (instant(wall, zone) for wall in _simulate(expression, local.replace(tzinfo=None)))
     return next(instant for instant in instants if instant > after)
-
-
-def _instant(wall: datetime, zone: tzinfo) -> datetime:
-    """The moment at which the local clocks first show `wall`, or jump over it."""
-    first = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
-    if first.astimezone(zone).replace(tzinfo=None) == wall:
-        return first
-    return _jump(wall.replace(tzinfo=zone, fold=1).astimezone(UTC), first, zone)
-
-
-def _jump(before: datetime, after: datetime, zone: tzinfo) -> datetime:
-    """The moment between the two at which the zone's offset changes."""
-    offset = before.astimezone(zone).utcoffset()
-    while after - before > _SECOND:
-        middle = before + timedelta(seconds=(after - before) // _SECOND // 2)
-        if middle.astimezone(zone).utcoffset() == offset:
-            before = middle
-        else:
-            after = middle
-    return after
 
 
 def _simulate(expression: str, start: datetime) -> CronSim:
@@ -106,7 +86,7 @@ def _simulate(expression: str, start: datetime) -> CronSim:
 
 def time_zone(name: str) -> tzinfo:
     """The time zone of that name; `BadSchedule` if there is none."""
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise BadSchedule(f'"{name[:60]}" is not a time zone such as "Europe/Berlin" or "UTC".') from None
+    zone = zone_named(name)
+    if zone is None:
+        raise BadSchedule(f'"{name[:60]}" is not a time zone such as "Europe/Berlin" or "UTC".')
+    return zone

@@ -34,6 +34,14 @@ class Deliveries(Protocol):
         """The cursors of the deliveries after a cursor, oldest first, and whether more follow."""
         ...
 
+    def newest(self, most: int) -> list[str]:
+        """The cursors of the newest deliveries, oldest first."""
+        ...
+
+    def cursor_of(self, id: str) -> str | None:
+        """The cursor of the delivery with an id, if there is one."""
+        ...
+
     def one(self, cursor: str) -> Stored | None:
         """One delivery, or None if it is gone; ValueError if it is damaged."""
         ...

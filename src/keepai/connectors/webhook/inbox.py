@@ -18,11 +18,19 @@ from http import HTTPStatus
 from logging import getLogger
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 from ...model.clock import Clock, SystemClock, iso
-from ...model.codec import Json
-from ...model.errors import KeepError, LedgerError, PermissionDenied, PreconditionFailed, Rejected, Transient
+from ...model.codec import Json, check_size
+from ...model.errors import (
+    KeepError,
+    LedgerError,
+    PermissionDenied,
+    PreconditionFailed,
+    Refused,
+    Rejected,
+    Transient,
+)
 from ..base import Call, Connector, Page, read
 from ..kit.blocking import in_thread
 from ..kit.disk import nothing_happened
@@ -30,7 +38,7 @@ from ..kit.lenient_json import parse_json
 from ..kit.pages import PAGE_BYTES, readable, size_of
 from .base import Deliveries, Stored
 from .senders import rule_of
-from .signature_check import GenuineDelivery, RefusedDelivery, judged, misspelt
+from .signature_check import ID_MAX, GenuineDelivery, RefusedDelivery, judged, misspelt
 from .spool import Spool
 
 LIMIT_DEFAULT, LIMIT_MAX = 100, 1_000
@@ -209,11 +217,37 @@ class Inbox(Connector):
             added = "full"
         if added == "full":
             return Receipt(503, "The delivery cannot be stored now.", 60)
-        if self._came is not None:
-            self._came.set()
+        self.tell_arrival()
         if self._rule.silent:
             return Receipt(200, "")
         return Receipt(202, "kept") if added == "new" else Receipt(200, "kept already")
+
+    def tell_arrival(self) -> None:
+        """Something was kept: who reads it runs at once."""
+        if self._came is not None:
+            self._came.set()
+
+    def put_in(self, id: str, delivery: Stored) -> Literal["new", "known"]:
+        """Keep what a person puts in by hand: it needs no signature, and comes now unless it says when it was sent."""
+        text = delivery["body"]
+        if len(id) > ID_MAX or not id.isprintable():
+            raise Refused(f"The id of a delivery has at most {ID_MAX} characters, and can be printed.")
+        check_size(text, "the data", self.bytes_max)
+        now = self._clock.now_ms()
+        added = self._place().add(id, {"sent": now, **delivery, "id": id, "received": now})
+        if added == "full":
+            raise Refused(f"ctx.{self.name} keeps {self.most:,} deliveries, as many as it may. Remove old ones first.")
+        return added
+
+    def find(self, named: str) -> Stored | None:
+        """The delivery with an id or a cursor, if it is still kept."""
+        place = self._place()
+        return place.one(place.cursor_of(named) or named)
+
+    def newest(self, most: int) -> list[Stored]:
+        """The newest deliveries, oldest first."""
+        place = self._place()
+        return [found for cursor in place.newest(most) if (found := place.one(cursor)) is not None]
 
     def _has_room(self) -> bool:
         """Whether fewer than the allowed number came in the last minute. Only those with a right signature count."""

@@ -83,6 +83,18 @@ class Spool:
             later = [number for number, _ in self._names if number > cursor]
         return later[:most], len(later) > most
 
+    def newest(self, most: int) -> list[str]:
+        """The cursors of the newest deliveries, oldest first."""
+        with self._turn:
+            self._look()
+            return [number for number, _ in self._names[-most:]]
+
+    def cursor_of(self, id: str) -> str | None:
+        """The cursor of the delivery with an id, if there is one."""
+        with self._turn:
+            self._look()
+            return self._seen.get(_digest(id))
+
     def one(self, cursor: str) -> Stored | None:
         """One delivery, or None if it is gone; ValueError if its file is damaged."""
         with self._turn:

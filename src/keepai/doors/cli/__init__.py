@@ -15,7 +15,7 @@ In reading order:
 
 Looking: `status.py` (also digest), `list_commands.py` (inputs, outputs, items, runs), `show.py`, `why.py`, `todo.py`,
 `logs.py`, `blast_command.py`, `graph_command.py`.
-Acting: `act_commands.py`.
+Acting: `act_commands.py`; `deliveries_command.py` (deliveries, replay).
 Scripts: `script_commands.py` (check, deploy, fix) with `script_files.py`, `cases_command.py` (test), `contract.py`
 (test-connector), `rollback.py`.
 Setting up: `init.py` (also types), `connect.py` with `signing.py` and `secret_input.py`, `secrets.py`, `notify.py`,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from functools import partial
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
 from ...app import Keep
 from ...model.acts import ACTS, ANSWERS, Act
+from ...model.codec import decode
+from ...model.errors import KeepError
 from ...model.permissions import grant_of, matches_of
 from ...reading.look import Look
 from ...reading.wording import count
@@ -133,6 +135,50 @@ def _of_item(look: Look, item_id: str) -> tuple[str, str]:
 
 
 @click.command()
+@click.argument("to", metavar="TOPIC|INBOX")
+@click.option("--data", metavar="JSON", help="What is sent in.")
+@click.option("--file", metavar="FILE", type=click.File("r", encoding="utf-8"),
+              help="Read it from a file; - is the standard input.")
+@click.option("--id", "id_", metavar="ID",
+              help="Its messageId, or the id of the delivery: with the same one, it is there once.")
+@click.option("--title", help="What people read for it.")
+@with_shown
+@with_json
+@with_session
+def send(
+    session: CommandSession, to: str, data: str | None, file: TextIO | None, id_: str | None, title: str | None,
+    shown: int | None, as_json: bool,
+) -> None:
+    """Send something in by hand: into a topic, or into an inbox.
+
+    For trying, and for work that came by phone. Into a topic it is an input of the source manual and an event, as a
+    producer would publish it; write WORKFLOW/TOPIC if several workflows have that topic. Into an inbox it is a
+    delivery, as if somebody had sent it.
+    """
+    if (data is None) == (file is None):
+        raise click.UsageError("Give either --data JSON or --file FILE.")
+    value = _data(file.read() if file is not None else str(data), "--data" if file is None else "--file")
+    sent = ask_host(session, "send", to=to, data=value, id=id_, title=title, shown=shown)
+    place = f"the inbox {sent['inbox']}" if "inbox" in sent else f"{sent['topic']} ({sent['event']})"
+    _done(as_json, "send", to, _BECAME[sent["became"]].format(sent["id"], place), sent)
+
+
+#: What became of something that was sent in → how people are told.
+_BECAME = {
+    "new": "{0} is in {1}.", "known": "{0} was there already, with the same data: nothing was changed in {1}.",
+    "changed": "{0} was waiting in {1}, and has the new data now.",
+    "late": "{0} was taken before from {1}: the new data is kept beside it, and `keep reprocess` has it worked on.",
+}
+
+
+def _data(text: str, option: str) -> Any:
+    try:
+        return decode(text)
+    except KeepError as error:
+        raise click.BadParameter(f"this cannot be sent in: {error.message}", param_hint=option) from None
+
+
+@click.command()
 @click.argument("mutation", metavar="MUTATION", type=IdParam("mutation"))
 @click.argument("answer", type=click.Choice(list(ANSWERS)))
 @click.option("--result", metavar="JSON", help="With happened: what the outside system answered.")
@@ -190,5 +236,5 @@ def _json(text: str | None, answer: str) -> Any:
 #: Command → itself: those above, and one for each other act.
 COMMANDS: dict[str, click.Command] = {
     **{act.command: _made(name, act) for name, act in ACTS.items() if act.said and act.on},
-    **{str(each.name): each for each in (run_now, grant, skip, resolve)},
+    **{str(each.name): each for each in (run_now, grant, skip, send, resolve)},
 }

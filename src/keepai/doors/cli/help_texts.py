@@ -54,7 +54,14 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "why": ("keep why inp_01m7",),
     "blast": ("keep blast invoices --version 1.3",),
     "logs": ("keep logs invoices -f",),
-    **{act.command: (f"keep {act.command} {_SAMPLES[act.on[0]]}",) for act in ACTS.values() if "shown" in act.params},
+    "deliveries": ("keep deliveries orders --last 10",),
+    **{act.command: (f"keep {act.command} {_SAMPLES[act.on[0]]}",) for act in ACTS.values()
+       if "shown" in act.params and act.on},
+    "send": (
+        """keep send orders --data '{"customer": "Ann", "total": 120}' --title "Ann, by phone\"""",
+        "keep send shop/orders --id 4711 --file order.json", "some-program | keep send orders --file -",
+    ),
+    "replay": ("keep replay msg_2KWPBgLl",),
     "grant": (
         "keep grant invoices sheets.appendRow",
         "keep grant invoices gmail.send --mode ask --match 'recipients=*@example.com' --per-day 20",
@@ -115,6 +122,7 @@ SUMMARIES = {
     "inputs": "What came in, and what came of each.",
     "outputs": "What went out, and which inputs caused it.",
     "items": "What the routines worked on, and how far each has come.",
+    "deliveries": "What others sent to the inboxes, or people put in.",
     "runs": "Every attempt at every handler, oldest first.",
     "show": "Everything about one thing, by its id or the beginning of it.",
     "why": "Why something is in its state, and what would move it on.",

@@ -124,6 +124,8 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "outputs": {"": [of(records.Output)]},
     "items": {"": [{**of(records.Item), "applied": NUMBER, "needs_you": YES}]},
     "runs": {"": [{**of(records.Run), "items": [TEXT]}]},
+    "deliveries": {"": [of(records.InboxEntry)]},
+    "replay": {"": _ACT},
     "show": {"": {"what": TEXT, "id": TEXT, "shown": NUMBER, "history": [_MOVE], "acts": [_DONE], "*": ANY}},
     "why": {"": of(Explanation)},
     "blast": {"": of(Blast)},

@@ -90,6 +90,17 @@ class PostgresDeliveries:
             "delivery_after", inbox=self._inbox, number=number, limit=most + 1))
         return [f"{row['number']:0{_WIDTH}d}" for row in rows[:most]], len(rows) > most
 
+    def newest(self, most: int) -> list[str]:
+        """The cursors of the newest deliveries, oldest first."""
+        rows = self._tried(lambda statements: statements.all("delivery_newest", inbox=self._inbox, limit=most))
+        return [f"{row['number']:0{_WIDTH}d}" for row in reversed(rows)]
+
+    def cursor_of(self, id: str) -> str | None:
+        """The cursor of the delivery with an id, if there is one."""
+        row = self._tried(lambda statements: statements.one(
+            "delivery_known", inbox=self._inbox, digest=_digest(id)))
+        return f"{row['number']:0{_WIDTH}d}" if row else None
+
     def one(self, cursor: str) -> Mapping[str, Any] | None:
         """One delivery, or None if it is gone; ValueError if it is damaged."""
         if not (cursor.isascii() and cursor.isdecimal()) or int(cursor) > _NUMBER_MAX:

@@ -250,8 +250,8 @@ create table run (
     status = 'active' or status = 'paused' or status = 'failed' or status = 'committed' or status = 'crashed'
     or status = 'superseded' or status = 'abandoned'),
   reason text collate "C" constraint run_reason_known check (
-    reason = 'transient' or reason = 'approval' or reason = 'reconciliation' or reason = 'logic'
-    or reason = 'internal'),
+    reason = 'transient' or reason = 'approval' or reason = 'reconciliation' or reason = 'limit'
+    or reason = 'logic' or reason = 'internal'),
   prepare_result text collate "C",
   prepared_at bigint,
   outcome text collate "C",
@@ -269,7 +269,8 @@ create table run (
   unique (workflow_id, seq),
   constraint run_reason_fits check (
     case status
-      when 'paused' then reason is not null and (reason = 'transient' or reason = 'approval' or reason = 'reconciliation')
+      when 'paused' then reason is not null and (reason = 'transient' or reason = 'approval' or reason = 'reconciliation'
+        or reason = 'limit')
       when 'failed' then reason is not null and reason in ('logic', 'internal')
       else reason is null
     end),

@@ -30,9 +30,10 @@ select v.run_id, v.event_id from reservation v join run r on r.id = v.run_id joi
 where (r.status = 'active' or r.status = 'paused' or r.status = 'failed') and e.reserved_by is distinct from r.id;
 
 -- name: never_event_of_no_commit
--- An event or input of a run that did not commit.
+-- An event or input of a run that did not commit; those that a person sent in are of an input with the source manual.
 select x.id, r.status from (select id, created_by from event union all select id, created_by from input) x
-left join run r on r.id = x.created_by where r.status is distinct from 'committed' and r.kind is distinct from 'routine';
+left join run r on r.id = x.created_by where r.status is distinct from 'committed' and r.kind is distinct from 'routine'
+  and not exists (select 1 from input i where i.id = x.created_by and i.source = 'manual');
 
 -- name: never_item_without_input
 -- An item whose input was not made with it.

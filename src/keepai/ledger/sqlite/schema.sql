@@ -221,8 +221,8 @@ create table run (
     status = 'active' or status = 'paused' or status = 'failed' or status = 'committed' or status = 'crashed'
     or status = 'superseded' or status = 'abandoned'),
   reason text constraint run_reason_known check (
-    reason = 'transient' or reason = 'approval' or reason = 'reconciliation' or reason = 'logic'
-    or reason = 'internal'),
+    reason = 'transient' or reason = 'approval' or reason = 'reconciliation' or reason = 'limit'
+    or reason = 'logic' or reason = 'internal'),
   prepare_result text,
   prepared_at integer,
   outcome text,
@@ -240,7 +240,8 @@ create table run (
   unique (workflow_id, seq),
   constraint run_reason_fits check (
     case status
-      when 'paused' then reason is not null and (reason = 'transient' or reason = 'approval' or reason = 'reconciliation')
+      when 'paused' then reason is not null and (reason = 'transient' or reason = 'approval' or reason = 'reconciliation'
+        or reason = 'limit')
       when 'failed' then reason is not null and reason in ('logic', 'internal')
       else reason is null
     end),

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 
 from ...model.codec import encode, size
 from ...model.errors import Conflict
+from ...model.flow_limits import Rule
 from ...model.records import Approval, Mutation, Run, Traced
 from ...model.states import ApprovalStatus
 from ..account import as_facts
@@ -55,11 +56,13 @@ def decide(tx: Tx, approval: Approval, target: ApprovalStatus, actor: str) -> No
     _move(tx, approval, target, decided_by=actor)
 
 
-def send(tx: Tx, run: Run, approval: Approval, intent: Intent) -> tuple[Run, Mutation]:
+def send(
+    tx: Tx, run: Run, approval: Approval, intent: Intent, limits: Sequence[Rule] = (),
+) -> tuple[Run, Mutation]:
     """Use an approval: it is consumed, the run goes on and the intent is recorded, in one step."""
     _move(tx, approval, ApprovalStatus.CONSUMED)
     resumed = runs.resume(tx, run, run.phase)
-    return resumed, mutations.send(tx, resumed, intent, ())
+    return resumed, mutations.send(tx, resumed, intent, (), limits)
 
 
 def _hold(tx: Tx, run: Run, asked: Ask) -> Approval:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from ...model.codec import size, stored
 from ...model.fast_record import fast_record
+from ...model.flow_limits import Rule
 from ...model.records import Mutation, Run, Traced
 from ...model.states import AFTER_APPLIED, DOUBTFUL, MutationStatus, Phase
 from ..account import as_facts, brief
 from ..base import Row, Tx
 from ..rows import mutation_record
-from . import items, kept_bytes, runs
+from . import items, kept_bytes, runs, turns
 from .runs import Prepared, Stop
 
 
@@ -72,7 +73,7 @@ class LateEvidence:
 
 
 def prepare_and_send(
-    tx: Tx, run: Run, prepared: Prepared, trace: Sequence[Traced], intent: Intent,
+    tx: Tx, run: Run, prepared: Prepared, trace: Sequence[Traced], intent: Intent, limits: Sequence[Rule] = (),
 ) -> tuple[Run, Mutation | None, list[Row]]:
     """Pin what prepare decided and record the intent that follows from it, in one step. If somebody has changed
     something since the run began, or the same was sent before, the intent has to be decided anew: then pin only. Gives
@@ -82,15 +83,17 @@ def prepare_and_send(
     [earlier] = asked()
     if earlier["sequence"] != runs.last_number(run) or earlier["attempts"]:
         return run, None, pinned
-    mutation = _record(tx, run, intent, earlier)
+    mutation = _record(tx, run, intent, earlier, limits)
     return runs.moved(run, bytes=run.bytes + intent.bytes), mutation, pinned  # counted with its outcome
 
 
-def send(tx: Tx, run: Run, intent: Intent, trace: Sequence[Traced]) -> Mutation:
-    """Record the intent; the caller may send only after this commit is on disk."""
+def send(
+    tx: Tx, run: Run, intent: Intent, trace: Sequence[Traced], limits: Sequence[Rule] = (),
+) -> Mutation:
+    """Record the intent; the caller may send only after this commit is on disk. Beyond a limit it is a conflict."""
     tx.count(run.workflow_id, 0, runs=intent.bytes + kept_bytes.of_trace(trace))
     [earlier] = _ask_earlier(tx, run, intent)()
-    mutation = _record(tx, run, intent, earlier)
+    mutation = _record(tx, run, intent, earlier, limits)
     runs.keep_trace(tx, run.workflow_id, trace)
     return mutation
 
@@ -103,7 +106,7 @@ def _ask_earlier(tx: Tx, run: Run, intent: Intent) -> Callable[[], list[Row]]:
     )
 
 
-def _record(tx: Tx, run: Run, intent: Intent, earlier: Row) -> Mutation:
+def _record(tx: Tx, run: Run, intent: Intent, earlier: Row, limits: Sequence[Rule]) -> Mutation:
     assert run.phase in AFTER_APPLIED, run
     if intent.item_id is not None:
         items.expect_executing(tx, run)
@@ -119,6 +122,7 @@ def _record(tx: Tx, run: Run, intent: Intent, earlier: Row) -> Mutation:
     )
     number = run.seq + 1 if intent.item_id is None else tx.tick(run.workflow_id)  # a consumer's run has taken both
     tx.run("mutation_insert", seq=number, now=tx.now, **{**vars(mutation), **vars(intent)})
+    turns.expect_turn(tx, limits, mutation)
     facts = as_facts({
         "run": run.id, "item": intent.item_id, "call": f"{intent.connector}.{intent.operation}",
         "account": intent.account, "target": intent.target, "idempotency_key": intent.idempotency_key,

@@ -49,11 +49,12 @@ def _needs_you(look: Look, request: Request) -> Mapping[str, Any]:
 
 async def _workflow(request: Request) -> Response:
     parts = site(request).keep.parts
+    send_id = f"manual_{parts.ids.new('inp').removeprefix('inp_')}"  # sent twice by one form, it is there once
     own, surface, accounts = parts.ledger.host, parts.surface, {name: parts.account(name) for name in parts.connectors}
 
     def read(look: Look, request: Request) -> Mapping[str, Any]:
         return {
-            **_read_workflow(look, request), "own": own,
+            **_read_workflow(look, request), "own": own, "send_id": send_id,
             "can_ask": lambda capability: surface.kind(capability) is Kind.MUTATION,
             "other_account": lambda each: each.other_account(accounts),
         }
@@ -77,7 +78,7 @@ def _read_workflow(look: Look, request: Request) -> Mapping[str, Any]:
         "versions": workflow_details.versions(look.read, row),
         "permissions": workflow_details.permissions(look.read, row, manifest), "most": VERSIONS_SHOWN,
         "held": run is not None, "shared": look.read.path is None, "runner": runner(look.read, row["id"]),
-        "place": place, "no_runner": no_runner(look.read),
+        "place": place, "no_runner": no_runner(look.read), "topics": manifest.topics,
         "has_schedule": any(each.kind != "consumer" for each in manifest.handlers),
     }
 

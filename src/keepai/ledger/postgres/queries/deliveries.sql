@@ -26,6 +26,10 @@ on conflict do nothing;
 -- The deliveries after a number, in order.
 select number from delivery where inbox = :inbox and number > :number order by number limit :limit;
 
+-- name: delivery_newest
+-- The newest deliveries.
+select number from delivery where inbox = :inbox order by number desc limit :limit;
+
 -- name: delivery_one
 -- One delivery.
 select content from delivery where inbox = :inbox and number = :number;
