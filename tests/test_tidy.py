@@ -112,7 +112,7 @@ BROAD_EXCEPTS: dict[str, str] = {
     "engine/repair.py": "a repair hook may raise anything; it then has nothing to offer",
     "engine/runner.py": "whatever a run raises becomes its status, with the evidence",
     "engine/telling.py": "a channel may raise anything: it is told as its failure, and never reaches a run",
-    "ledger/postgres/questions.py": "what a question raises belongs to whoever asked it, not to those beside it",
+    "ledger/postgres/question_lanes.py": "what a question raises belongs to whoever asked it, not to those beside it",
     "ledger/postgres/verb_writer.py": "what a verb raises belongs to whoever asked for it, not to those beside it",
     "ledger/sqlite/writer.py": "what a verb raises belongs to whoever asked for it, not to the writer",
     "doors/cli/contract.py": "a subject is the user's own code; what it raises is told with its name",

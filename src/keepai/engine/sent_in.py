@@ -78,8 +78,8 @@ async def deliver(parts: Parts, inbox: str, data: Json, id: str | None, actor: s
 async def replay(parts: Parts, delivery: str, inbox: str | None, actor: str) -> dict[str, Json]:
     """Put a delivery in once more, under a new id; what it repeats is kept with it."""
     name, found = await asyncio.to_thread(_delivery, parts, delivery, inbox)
-    as_it_came = {key: found[key] for key in ("type", "body", "sent", "headers") if key in found}
-    again: dict[str, Any] = {**as_it_came, "repeats": found["id"], "by": actor}
+    as_it_came: dict[str, Any] = {key: found[key] for key in ("type", "body", "sent", "headers") if key in found}
+    again = {**as_it_came, "repeats": found["id"], "by": actor}
     new_id = _new_id(parts)
     await asyncio.to_thread(parts.inboxes[name].put_in, new_id, again)
     return {"inbox": name, "id": new_id, "repeats": found["id"]}

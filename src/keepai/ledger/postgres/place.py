@@ -27,7 +27,7 @@ from . import lease
 from .connection import PostgresStatements, PostgresTransaction, connect, pin_plans, shown, unusable
 from .lease import MachineLock, machine
 from .mark_file import MarkFile
-from .questions import Questions
+from .question_lanes import QuestionLanes
 from .tables import Connection, migrate, number
 from .verb_writer import VerbWriter
 
@@ -79,7 +79,7 @@ class Place:
             raise
         self.own: frozenset[str] = frozenset()  # the workflows that it runs
         self._tx = PostgresTransaction(self._connection, ids, self.host, self.epoch)
-        self.verbs, self.questions = VerbWriter(self._tx, clock, self._name, self), Questions(reads, self)
+        self.verbs, self.questions = VerbWriter(self._tx, clock, self._name, self), QuestionLanes(reads, self)
         self._woken, self._wake = os.pipe()
         self._attending = threading.Thread(target=self._attend, name="keep-heartbeat", daemon=True)
         self._attending.start()

@@ -1,4 +1,4 @@
-"""Questions that ask a server side by side: what all of them ask until each waits for an answer is one round trip.
+"""QuestionLanes that ask a server side by side: what all of them ask until each waits for an answer is one round trip.
 
 Each has a light thread (greenlet). It stands still while what it asked is on the way, and the others go on; they take
 turns only where they ask. All that they ask is of one moment.
@@ -132,7 +132,7 @@ def ask_side_by_side(wire: Wire, questions: Sequence[LaneQuestion]) -> None:
     moment.end()
 
 
-class Questions:
+class QuestionLanes:
     """Has the questions of one host answered, on one connection that reads only."""
 
     def __init__(self, reads: PostgresStatements, place: HostPlace) -> None:
