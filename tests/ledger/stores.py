@@ -69,6 +69,10 @@ class Store(Protocol):
         """Its tables."""
         ...
 
+    def contents(self) -> dict[str, bytes]:
+        """Everything that is kept, by the file or the table that keeps it."""
+        ...
+
 
 class SqliteStore:
     name = "sqlite"
@@ -107,6 +111,9 @@ class SqliteStore:
             yield connection
         finally:
             connection.close()
+
+    def contents(self) -> dict[str, bytes]:
+        return {name: self.path.with_name(name).read_bytes() for name in ("keep.db", "keep.db-wal", "keep.db.lock")}
 
 
 class PostgresStore:
@@ -156,6 +163,13 @@ class PostgresStore:
         with self.server.connect(dbname=self.database) as connection:
             tables.settle(connection)
             yield _Forgiving(connection)
+
+    def contents(self) -> dict[str, bytes]:
+        with self.raw() as tables:
+            names = tables.execute("select tablename from pg_tables where schemaname = 'keep'").fetchall()
+            return {name: b"\n".join(
+                value if isinstance(value, bytes) else str(value).encode()
+                for row in tables.execute(f"select * from {name}") for value in row) for (name,) in names}
 
     def drop(self) -> None:
         """Nobody needs it any more."""
