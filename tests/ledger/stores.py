@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -209,6 +210,10 @@ class _Forgiving:
 
 STORES = ("sqlite", "postgres")
 
+#: Which of them stories have, unless they say so themselves.
+LEDGER = os.environ.get("KEEP_TEST_LEDGER", STORES[0])
+assert LEDGER in STORES, f"KEEP_TEST_LEDGER is {LEDGER}, and must be one of {', '.join(STORES)}"
+
 
 def new_store(name: str, folder: Path) -> Store:
     """An empty store of this name."""
@@ -267,7 +272,7 @@ def reads(ledger: Ledger) -> Reader:
 
 def columns(connection: Raw, table: str) -> list[tuple[str, str, bool]]:
     """Every column of a table: its name, its type, and whether something must be given for it."""
-    if isinstance(connection, _Forgiving):
+    if not isinstance(connection, apsw.Connection):
         return list(connection.execute(
             "select column_name::text, data_type::text, is_nullable = 'NO' and column_default is null "
             "and is_identity = 'NO' from information_schema.columns "
