@@ -123,7 +123,7 @@ class Postgres:
     def host_begins(self, workflow_id: str) -> None:
         self._server.execute("delete from owner")
         self._server.execute("delete from heartbeat")
-        self.tx.one("heartbeat_begin", epoch=self.tx.epoch, boot="", lock="", works=1)
+        self.tx.one("heartbeat_begin", epoch=self.tx.epoch, boot="", lock="", works=1, knows=1)
         if self.tx.one("workflow_by_id", workflow_id=workflow_id):
             self.tx.run("owner_take", workflow_id=workflow_id, epoch=self.tx.epoch)
 

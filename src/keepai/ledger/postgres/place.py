@@ -33,7 +33,7 @@ from .connection import PostgresStatements, PostgresTransaction, connect, pin_pl
 from .lanes import LaneTransaction, ask_side_by_side, side_by_side
 from .lease import MachineLock, machine
 from .mark_file import MarkFile
-from .tables import Connection, migrate, number
+from .tables import Connection, known, migrate, number, refuse_newer
 
 T = TypeVar("T")
 
@@ -125,7 +125,9 @@ class Place:
 
     def _begin(self, statements: PostgresStatements, accept_older: bool) -> account.Head:
         """Take the place; gives the newest entry of the account."""
-        statements.one("ledger_hold")
+        held = statements.one("ledger_hold")
+        assert held is not None
+        refuse_newer(held["schema_needed"], self._name)  # a newer host may have come in since `migrate` looked
         now = self._clock.now_ms()
         self.opening = self._mark.begin(statements, now, accept_older=accept_older)
         row = statements.one("host_insert", id=self.host, machine=machine(), pid=os.getpid(), now=now)
@@ -133,7 +135,7 @@ class Place:
         self.epoch = int(row["epoch"])
         self._heard = self._steady.steady_ms()
         statements.one("heartbeat_begin", epoch=self.epoch, boot=self.lock.boot, lock=str(self.lock.path),
-                       works=int(self._works))
+                       works=int(self._works), knows=known())
         reached = statements.one("ledger_reached")
         assert reached is not None
         self._ledger = reached["ledger"]
