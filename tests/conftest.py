@@ -63,8 +63,9 @@ def store_of_stories(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """What is marked so runs on both stores, if none was asked for."""
-    if STORES[0] == LEDGER and metafunc.definition.get_closest_marker("both_stores"):
+    """What is marked so and is not slow runs on both stores, if none was asked for."""
+    marked = metafunc.definition.get_closest_marker
+    if STORES[0] == LEDGER and marked("both_stores") and not marked("slow"):
         metafunc.parametrize("store_of_stories", STORES, indirect=True)
 
 
