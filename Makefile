@@ -5,7 +5,7 @@ WORKERS ?= 5
 BUDGET ?= 60s
 COUNT ?= 150
 SEED ?= 1
-ON_POSTGRES := tests/ledger tests/stories tests/crashes
+ON_POSTGRES := tests/ledger tests/stories tests/crashes tests/explore/test_on_postgres.py
 BIN := .venv/bin
 # Nothing but what a lock names by hash, and nothing that would have to be built first.
 INSTALL := -m pip install -qq --disable-pip-version-check --require-hashes --only-binary :all:

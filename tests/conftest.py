@@ -20,15 +20,12 @@ from keepai.runtime.javascript import fork_client
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
 from tests.folders import memory_folder
 from tests.harness import SPECULATE, Story
-from tests.ledger.stores import STORES, chosen
+from tests.ledger.stores import LEDGER, STORES, chosen
 from tests.limits import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown  # noqa: F401
 from tests.nursery import Nursery
 
 if (memory := memory_folder()) is not None:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))  # where pytest makes what `tmp_path` gives
-
-LEDGER = os.environ.get("KEEP_TEST_LEDGER", STORES[0])
-assert LEDGER in STORES, f"KEEP_TEST_LEDGER is {LEDGER}, and must be one of {', '.join(STORES)}"
 
 settings.register_profile("keep", deadline=None)  # a busy machine is no fault
 settings.load_profile("keep")
@@ -66,8 +63,9 @@ def store_of_stories(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """What is marked so runs on both stores, if none was asked for."""
-    if STORES[0] == LEDGER and metafunc.definition.get_closest_marker("both_stores"):
+    """What is marked so and is not slow runs on both stores, if none was asked for."""
+    marked = metafunc.definition.get_closest_marker
+    if STORES[0] == LEDGER and marked("both_stores") and not marked("slow"):
         metafunc.parametrize("store_of_stories", STORES, indirect=True)
 
 

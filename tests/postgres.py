@@ -21,7 +21,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -69,20 +69,33 @@ class Postgres(PostgresServer):
             judge.close()
         super().stop(how)
 
-    def standby(self) -> Postgres:
-        """A second server, which from now on has everything that this one acknowledges; its files are beside these."""
+    def standby(self, *, synchronous: bool = True) -> Postgres:
+        """A second server, which follows this one; its files are beside these. One that is synchronous has, from now
+        on, everything that this one acknowledges."""
         (self.folder / "standby").mkdir()
         found = Postgres(self.folder / "standby", self.programs, self.settings)
         where = f"host=127.0.0.1 port={self.port} user=postgres password='{PASSWORD}'"
         found.run_program(
             "pg_basebackup", "-D", "data", "-d", where, "--write-recovery-conf", "--checkpoint=fast", "--no-sync")
         found.start()
-        self.run("alter system set synchronous_standby_names = '*'", "select pg_reload_conf()")
-        until = time.monotonic() + READY_S_MAX
-        while not self.run("select 1 from pg_stat_replication where sync_state = 'sync'"):
-            assert time.monotonic() < until, (found.folder / "log").read_text()
-            time.sleep(0.05)
+        state = "sync" if synchronous else "async"
+        if synchronous:
+            self.run("alter system set synchronous_standby_names = '*'", "select pg_reload_conf()")
+        found.wait_until(lambda: self.run(
+            f"select 1 from pg_stat_replication where state = 'streaming' and sync_state = '{state}'"))
         return found
+
+    def fall_behind(self) -> None:
+        """A standby hears nothing any more: what the other one commits from now on is lost when this one takes over."""
+        self.run("alter system set primary_conninfo = ''", "select pg_reload_conf()")
+        self.wait_until(lambda: not self.run("select 1 from pg_stat_wal_receiver"))
+
+    def wait_until(self, is_so: Callable[[], object]) -> None:
+        """Wait for what the server does by itself."""
+        until = time.monotonic() + READY_S_MAX
+        while not is_so():
+            assert time.monotonic() < until, (self.folder / "log").read_text()
+            time.sleep(0.05)
 
     def promote(self) -> None:
         """A standby takes over."""

@@ -13,11 +13,10 @@ from collections.abc import Callable, Collection, Iterator
 from functools import cache, cached_property
 from typing import Any
 
-import apsw
-
 from keepai.engine.outcome import SKIPPED
 from keepai.ledger import stored_ids
 from keepai.model.states import MUTATION, PHASE, STATUS
+from tests.ledger.stores import Raw, columns
 
 Row = dict[str, Any]
 OPEN = ("active", "paused", "failed")
@@ -27,17 +26,18 @@ DOUBT = ("in_flight", "needs_reconcile", "indeterminate")
 class Rows:
     """The rows of one ledger at one moment, oldest first; each table is read when it is first asked for."""
 
-    def __init__(self, connection: apsw.Connection, asked: Collection[str] = ()) -> None:
+    def __init__(self, connection: Raw, asked: Collection[str] = ()) -> None:
         self._connection = connection
         self.asked = asked  # the capabilities that a person has had to approve from the beginning
 
     def _all(self, table: str, order: str = "workflow_id, seq") -> list[Row]:
         found = self._connection.execute(f"select * from {table} order by {order}").fetchall()
-        return _made(tuple(str(column[1]) for column in self._columns(table)))(found) if found else []
+        return _made(self._columns(table))(found) if found else []
 
-    def _columns(self, table: str) -> list[Any]:
+    def _columns(self, table: str) -> tuple[str, ...]:
+        """They are the same in every database."""
         return _COLUMNS.get(table) or _COLUMNS.setdefault(
-            table, self._connection.execute(f"pragma table_info({table})").fetchall())
+            table, tuple(name for name, _, _ in columns(self._connection, table)))
 
     @cached_property
     def runs(self) -> list[Row]:
@@ -94,7 +94,7 @@ class Rows:
         return found
 
 
-_COLUMNS: dict[str, list[Any]] = {}
+_COLUMNS: dict[str, tuple[str, ...]] = {}
 
 
 @cache

@@ -184,7 +184,8 @@ def test_a_host_that_is_silent_counts_as_dead_when_a_person_says_so(database: Da
     database.type("deploy", "flow.js", "--grant", "gmail.search")
     with database.store.raw() as tables:
         tables.execute(
-            "insert into heartbeat (epoch, beat_at, boot, lock, works) select max(epoch), 0, '', '', 1 from host")
+            "insert into heartbeat (epoch, beat_at, boot, lock, works, knows) "
+            "select max(epoch), 0, '', '', 1, 1 from host")
     assert "No host is running" in database.type("status").stdout
     [silent] = database.json("hosts")
     assert (silent["state"], silent["lives"]) == ("silent", False)

@@ -100,8 +100,8 @@ class Graph:
 class Explorer:
     """Finds every state of one setting."""
 
-    def __init__(self, setting: Setting, states_max: int = 100_000) -> None:
-        self.machine, self.graph = Machine(setting), Graph(setting)
+    def __init__(self, setting: Setting, store: str = "sqlite", states_max: int = 100_000) -> None:
+        self.machine, self.graph = Machine(setting, store), Graph(setting)
         self.setting, self._max = setting, states_max
         self._index: dict[tuple[Any, ...], int] = {}
         self._moments: dict[int, Moment] = {}

@@ -1,7 +1,7 @@
 """The real engine as a machine that can be put into any state it was in before, and moved by one step.
 
 Everything that decides is Keep's own: the host, the commands, recovery, reconciliation, approval, the verbs, the SQL
-and the triggers, on a ledger in memory. Only three things are stand-ins: the script (a constant), the outside world
+and the triggers, on a ledger of its own. Only three things are stand-ins: the script (a constant), the outside world
 (each answer is a step of its own) and time (it passes in units). A host's step ends after one commit, so that a crash,
 a person or a new version may come between any two commits.
 """
@@ -11,10 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
-
-import apsw
 
 from keepai import (
     Call,
@@ -38,9 +35,6 @@ from keepai.engine.recovery import recover
 from keepai.engine.run_context import RunContext
 from keepai.engine.telling import Teller
 from keepai.ledger.rows import mutation_record, run_record
-from keepai.ledger.sqlite.connection import Transaction, settle
-from keepai.ledger.sqlite.migrate import migrate
-from keepai.ledger.sqlite.writer import _translated
 from keepai.ledger.transitions import events, mutations, workflows
 from keepai.ledger.transitions.events import Publication
 from keepai.ledger.transitions.workflows import Version
@@ -54,6 +48,7 @@ from keepai.model.states import DOUBTFUL
 from keepai.runtime.base import Ended, Job, Operation
 from keepai.script.manifest import Handler, HandlerKind, Manifest
 from keepai.testing import ManualClock
+from tests.explore.databases import DATABASES, Database
 
 UNIT_S = 60  #: time passes in these; every wait of the policy is one or two of them
 POLICY = Policy(
@@ -61,14 +56,6 @@ POLICY = Policy(
     reconcile_first_s=UNIT_S, reconcile_longest_s=UNIT_S, reconciles_max=3, crashes_max=2,
     recheck_s=UNIT_S,
 )
-
-#: In the order in which they may be filled; the ones that only remember are not among them.
-TABLES = (
-    "host", "workflow", "script", "topic", "handler_state", "grant_rule", "run", "event", "reservation", "mutation",
-    "approval",
-)
-EMPTIED = ("action", "trace", "account_subject", "account", "approval", "mutation", "reservation", "event", "run",
-           "grant_rule", "handler_state", "topic", "script", "workflow", "host")
 
 
 @dataclass(frozen=True)
@@ -119,8 +106,8 @@ class Memory:
 
     sharing = None
 
-    def __init__(self, connection: apsw.Connection, tx: Transaction) -> None:
-        self._connection, self.tx = connection, tx
+    def __init__(self, database: Database) -> None:
+        self._database, self.tx = database, database.tx
         self.host, self.epoch = "", 0
         self.lock_fd: int | None = None
         self.pause_at = 0
@@ -131,13 +118,14 @@ class Memory:
         if self.overtake is not None:
             other, self.overtake = self.overtake, None
             await other()
-        self._connection.execute("savepoint verb")
+        execute = self._database.connection.execute
+        execute("savepoint verb")
         try:
             result = verb(self.tx, *args, **kwargs)
         except Exception as error:
-            self._connection.execute("rollback to verb; release verb")
-            raise _translated(error) from error
-        self._connection.execute("release verb")
+            execute("rollback to verb; release verb")
+            raise self._database.translated(error) from error
+        execute("release verb")
         self.commits.append(verb.__name__)
         if len(self.commits) == self.pause_at:
             raise Paused
@@ -313,20 +301,13 @@ def version(gone: bool = False) -> Version:
 class Machine:
     """One engine, in one state at a time."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, store: str = "sqlite") -> None:
         self.setting = setting
         self.clock = ManualClock()
-        self.connection = apsw.Connection(":memory:", statementcachesize=500)
-        settle(self.connection)
-        self.connection.execute("pragma foreign_keys = on")
-        migrate(self.connection, Path(":memory:"))
-        # states are loaded by emptying and filling tables; what forbids that, and the history, is left out
-        for (name,) in self.connection.execute("select name from sqlite_schema where type = 'trigger'").fetchall():
-            if name.endswith(("_stays", "_first", "_born", "_moved")):
-                self.connection.execute(f"drop trigger {name}")
         ids = Ids(self.clock)
-        self.tx = Transaction(self.connection, ids, "", 0)
-        self.ledger = Memory(self.connection, self.tx)
+        self.database: Database = DATABASES[store](ids)
+        self.connection, self.tx = self.database.connection, self.database.tx
+        self.ledger = Memory(self.database)
         self.connector: Any = (Keyed if setting.honours_keys else Outside if setting.can_reconcile else Blind)()
         self.script = Script(setting.foreseen)
         self.parts = Parts(
@@ -339,11 +320,6 @@ class Machine:
         self.keep._parts, self.keep._host = self.parts, self.host
         self.commands = self.keep.commands
         self.alive, self.at, self.live = True, "idle", frozenset[str]()
-        self._loaded: Rows | None = None
-        self._inserts: dict[str, str] = {}
-        for table in TABLES:
-            columns = len(self.connection.execute(f"pragma table_info({table})").fetchall())
-            self._inserts[table] = f"insert into {table} values ({','.join('?' * columns)})"
 
     # -- states --------------------------------------------------------------------------------------
 
@@ -357,12 +333,13 @@ class Machine:
         self.tx.new_id = fresh  # type: ignore[method-assign]
         workflows.allow(self.tx, WF, {"out.send": grant_of(self.setting.grant, "out.send")})
         events.publish(self.tx, WF, "run_setup", [Publication("in", "a", "{}")])
+        self.database.host_begins(WF)
         return self.save()
 
     def save(self) -> Moment:
         """This state."""
         execute = self.connection.execute
-        rows = tuple(tuple(execute(f"select * from {table}").fetchall()) for table in TABLES)
+        rows = tuple(tuple(execute(f"select * from {table} order by 1").fetchall()) for table in self.database.tables)
         return Moment(
             rows, self.clock.now_ms(), self.clock.steady_ms(), self.ledger.host, self.ledger.epoch, self.alive, self.at,
             self.live, self.parts.call_ends.started_ms, tuple(sorted(self.parts.call_ends.seen_ms.items())),
@@ -371,11 +348,12 @@ class Machine:
     def load(self, moment: Moment) -> None:
         """Be in a state again."""
         execute = self.connection.execute
-        for table in EMPTIED:
+        for table in self.database.emptied:
             execute(f"delete from {table}")
-        for table, rows in zip(TABLES, moment.rows, strict=True):
+        for table, rows in zip(self.database.tables, moment.rows, strict=True):
             if rows:
-                self.connection.executemany(self._inserts[table], rows)
+                self.database.insert(table, rows)
+        self.database.loaded()
         self.alive, self.at, self.live = moment.alive, moment.at, moment.live
         self._be(moment.host, moment.epoch)
         self._set_clock(moment.now_ms, moment.steady_ms)
@@ -408,6 +386,7 @@ class Machine:
         row = self.tx.one("host_insert", id=host, machine="m", pid=1, now=self.clock.now_ms())
         assert row is not None
         self._be(host, int(row["epoch"]))
+        self.database.host_begins(WF)
         self.parts.call_ends = CallEnds(self.clock.steady_ms())
 
     def _pass_time(self) -> None:

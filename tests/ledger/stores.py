@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -69,6 +70,10 @@ class Store(Protocol):
         """Its tables."""
         ...
 
+    def contents(self) -> dict[str, bytes]:
+        """Everything that is kept, by the file or the table that keeps it."""
+        ...
+
 
 class SqliteStore:
     name = "sqlite"
@@ -107,6 +112,9 @@ class SqliteStore:
             yield connection
         finally:
             connection.close()
+
+    def contents(self) -> dict[str, bytes]:
+        return {name: self.path.with_name(name).read_bytes() for name in ("keep.db", "keep.db-wal", "keep.db.lock")}
 
 
 class PostgresStore:
@@ -157,6 +165,13 @@ class PostgresStore:
             tables.settle(connection)
             yield _Forgiving(connection)
 
+    def contents(self) -> dict[str, bytes]:
+        with self.raw() as tables:
+            names = tables.execute("select tablename from pg_tables where schemaname = 'keep'").fetchall()
+            return {name: b"\n".join(
+                value if isinstance(value, bytes) else str(value).encode()
+                for row in tables.execute(f"select * from {name}") for value in row) for (name,) in names}
+
     def drop(self) -> None:
         """Nobody needs it any more."""
         self.server.run(f"drop database {self.database} with (force)")
@@ -194,6 +209,10 @@ class _Forgiving:
 
 
 STORES = ("sqlite", "postgres")
+
+#: Which of them stories have, unless they say so themselves.
+LEDGER = os.environ.get("KEEP_TEST_LEDGER", STORES[0])
+assert LEDGER in STORES, f"KEEP_TEST_LEDGER is {LEDGER}, and must be one of {', '.join(STORES)}"
 
 
 def new_store(name: str, folder: Path) -> Store:
@@ -253,7 +272,7 @@ def reads(ledger: Ledger) -> Reader:
 
 def columns(connection: Raw, table: str) -> list[tuple[str, str, bool]]:
     """Every column of a table: its name, its type, and whether something must be given for it."""
-    if isinstance(connection, _Forgiving):
+    if not isinstance(connection, apsw.Connection):
         return list(connection.execute(
             "select column_name::text, data_type::text, is_nullable = 'NO' and column_default is null "
             "and is_identity = 'NO' from information_schema.columns "

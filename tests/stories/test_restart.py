@@ -12,6 +12,8 @@ from keepai.model.errors import KeepError, Refused
 from keepai.testing import CrashAt, Crashed
 from tests.harness import POST, SEND, Slow, Story, consumer, producer, workflow
 
+pytestmark = pytest.mark.both_stores
+
 FLOW = workflow(producers={"poll": producer()}, consumers={"act": consumer(mutate=POST)})
 
 

@@ -52,11 +52,11 @@ def acting(mutate: str = SEND, *, name: str = "story", prepare: str | None = Non
 
 
 async def commits(story: Story, **span: float) -> list[str]:
-    """Run what is due; every commit and every call in order, but for those of producers."""
+    """Run what is due; every commit and every call in order, but for those of producers and of who shares the work."""
     with CrashAt(None) as heard:
         await story.run(**span)
     done = [point.removeprefix("after:") for point in heard.reached if point.startswith("after:")]
-    return [verb for verb in done if verb not in ("begin", "commit_producer", "nothing")]
+    return [verb for verb in done if verb not in ("begin", "commit_producer", "nothing", "share")]
 
 
 def traced(story: Story, run: Run) -> list[tuple[str, str, str]]:

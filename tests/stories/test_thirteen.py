@@ -20,6 +20,8 @@ from keepai.model.states import Phase
 from tests import harness
 from tests.harness import NOTHING, POLL, TOLD, Story, consumer, js, producer, take_first, views, workflow
 
+pytestmark = pytest.mark.both_stores
+
 acting = partial(harness.acting, publishes=["out"])
 #: `send` and `fire`, in a way that `check` cannot follow.
 HIDDEN = """
@@ -204,6 +206,7 @@ async def test_10_three_megabytes_of_state_are_refused_with_the_limit(story: Sto
     assert await story.keep.state(wf, handler) is None
 
 
+@pytest.mark.slow
 async def test_11_an_endless_loop_in_one_workflow_does_not_delay_another(tmp_path: Path) -> None:
     async with Story(tmp_path, policy=Policy(script_s=2.0)) as story:
         story.feed.put("a")
@@ -274,6 +277,7 @@ async def test_12_a_workflow_that_breaks_a_rule_at_its_commit_undoes_nothing_of_
     assert len(story.world.effects) == 10
 
 
+@pytest.mark.slow
 async def test_13_the_status_of_twenty_thousand_inputs_is_known_at_once(tmp_path: Path) -> None:
     many = 20_000
     async with Story(tmp_path, policy=Policy(events_per_run_max=many)) as story:

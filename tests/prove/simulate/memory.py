@@ -20,7 +20,6 @@ from keepai.ledger.sqlite import store
 from keepai.ledger.sqlite.migrate import migrate
 from keepai.ledger.sqlite.write_ahead_log import Log
 
-_NAME = "/ledger"
 _CHANGES_MAX = 1 << 13  # that are made before older bytes come back: SQLite must not take its own count for theirs
 
 #: An owner, an attribute of it, and what to put there for a while.
@@ -44,12 +43,14 @@ def replaced(patches: Sequence[Patch]) -> Iterator[None]:
 class Memory:
     """What the disk holds, and what it would hold after a power cut."""
 
-    def __init__(self) -> None:
-        image, flags = _empty(), apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_MAIN_DB
-        self._file = apsw.VFSFile("memdb", _NAME, [flags, 0])
+    def __init__(self, name: str = "/ledger", tables: str = "") -> None:
+        """`tables` are what it has beside those of a ledger."""
+        self._empty = _empty(tables)
+        image, flags = self._empty, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_MAIN_DB
+        self._file = apsw.VFSFile("memdb", name, [flags, 0])
         self._file.xWrite(image, 0)
         self._changes = 0
-        self.connection = apsw.Connection(_NAME, vfs="memdb", statementcachesize=1000)
+        self.connection = apsw.Connection(name, vfs="memdb", statementcachesize=1000)
         opening.settle(self.connection)
         self.connection.execute("pragma foreign_keys = on; pragma synchronous = full")
         self.has_power_cuts = True
@@ -71,7 +72,7 @@ class Memory:
     def reset(self, *, has_power_cuts: bool) -> None:
         """An empty ledger again."""
         self.has_power_cuts = has_power_cuts
-        self.synced = _empty()
+        self.synced = self._empty
         self.cut()
 
     def _sync(self) -> None:
@@ -100,9 +101,10 @@ class Memory:
         ]
 
 
-@lru_cache(maxsize=1)
-def _empty() -> bytes:
+@lru_cache(maxsize=2)
+def _empty(tables: str) -> bytes:
     """A ledger with its tables and nothing in them."""
     connection = opening.open_file(Path(":memory:"))
     migrate(connection, Path(":memory:"))
+    connection.execute(tables)
     return connection.serialize("main")

@@ -77,6 +77,7 @@ class Outside:
         self.calls: Counter[str] = Counter()
         self.quiet = False  # from then on everything works
         self.alarm: Callable[[], None] = lambda: None  # somebody who happens to watch
+        self.stands_still: Callable[[], bool] = lambda: False  # whether its sender does, before the first byte leaves
 
     def order(self) -> None:
         """Somebody orders something."""
@@ -137,7 +138,13 @@ class Outside:
             if not landed.done():
                 landed.set_result(effect.result)
 
-        loop.call_later(self.span(_LANDS_S), land, context=world)
+        def leave() -> None:
+            loop.call_later(self.span(_LANDS_S), land, context=world)
+
+        if self.stands_still():
+            loop.call_soon(leave)  # of the host: when it goes on; if it dies before, nothing leaves
+        else:
+            leave()
         return landed
 
     def _take_effect(self, operation: str, unit: str, key: str, now: float) -> Effect:

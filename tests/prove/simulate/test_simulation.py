@@ -30,7 +30,7 @@ FOUND: dict[str, int] = {
     "stopped_item_is_done": 5, "left_behind_is_forgotten": 133, "replay_sees_another_time": 85,
     "replay_draws_other_numbers": 85, "recovery_guesses": 133,
     "doubt_resets_the_count": 196, "each_retry_is_the_first": 5, "skip_during_prepare_fails_the_run": 56,
-    "late_input_is_a_cause": 60,
+    "late_input_is_a_cause": 124,
 }
 
 

@@ -28,7 +28,7 @@ from .connection import PostgresStatements, PostgresTransaction, connect, pin_pl
 from .lease import MachineLock, machine
 from .mark_file import MarkFile
 from .question_lanes import QuestionLanes
-from .tables import Connection, migrate, number
+from .tables import Connection, known, migrate, number, refuse_newer
 from .verb_writer import VerbWriter
 
 T = TypeVar("T")
@@ -86,7 +86,9 @@ class Place:
 
     def _begin(self, statements: PostgresStatements, accept_older: bool) -> account.Head:
         """Take the place; gives the newest entry of the account."""
-        statements.one("ledger_hold")
+        held = statements.one("ledger_hold")
+        assert held is not None
+        refuse_newer(held["schema_needed"], self._name)  # a newer host may have come in since `migrate` looked
         now = self._clock.now_ms()
         self.opening = self._mark.begin(statements, now, accept_older=accept_older)
         row = statements.one("host_insert", id=self.host, machine=machine(), pid=os.getpid(), now=now)
@@ -94,7 +96,7 @@ class Place:
         self.epoch = int(row["epoch"])
         self._heard = self._steady.steady_ms()
         statements.one("heartbeat_begin", epoch=self.epoch, boot=self.lock.boot, lock=str(self.lock.path),
-                       works=int(self._works))
+                       works=int(self._works), knows=known())
         reached = statements.one("ledger_reached")
         assert reached is not None
         self._ledger = reached["ledger"]

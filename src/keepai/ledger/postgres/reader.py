@@ -14,7 +14,7 @@ from ..base import Row, SeenHost
 from .connection import PostgresStatements, connect, shown, unusable
 from .lease import LEASE_MS
 from .mark_file import MarkFile
-from .tables import migrations, number, refuse_newer
+from .tables import lacks, needed, number, refuse_newer
 
 
 class PostgresReader(PostgresStatements):
@@ -32,8 +32,8 @@ class PostgresReader(PostgresStatements):
             if have is None:
                 raise marks.refusal(None) or NotFound(
                     f"There is no ledger at {shown(url)} yet. `keep deploy FILE` makes one.")
-            refuse_newer(have, shown(url))
-            if have < max(migrations()):
+            refuse_newer(needed(self.connection), shown(url))
+            if lacks(have):
                 raise LedgerUnusable(f"{shown(url)} was written by an older Keep. A host brings it up to date.")
             why = marks.refusal(self) or moving.refusal(shown(url), self.one("moved_mark"))
             self.refused = why.message if why else None

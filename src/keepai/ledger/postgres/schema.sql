@@ -10,11 +10,12 @@
 -- derived from model/states.py, and from the checks that stand here, when the ledger is opened
 -- (ledger/postgres/triggers.py): the tables are made without checks.
 
--- Which schema this is, and a hash of the triggers as they were made. The row is also the lock of the ledger: every
--- transaction that writes locks it first.
+-- Which schema this is, which one a host must know to use it, and a hash of the triggers as they were made. The row is
+-- also the lock of the ledger: every transaction that writes locks it first.
 create table ledger (
   one bigint not null primary key default 1 constraint ledger_is_one_row check (one = 1),
   schema bigint not null,
+  schema_needed bigint not null,
   guards text collate "C" not null
 );
 
@@ -56,13 +57,15 @@ create table workflow (
 -- The hosts that have a place here: when each last said that it lives, by the clock of this database. One that was silent
 -- for too long has lost its place, and whatever it still writes is refused. Its row stays until it is known to be dead:
 -- `boot` is its machine's boot and `lock` a file there that the host and the processes of its connectors hold locked.
--- Whoever can lock it there knows that all of them are dead. `works`: it runs workflows; `drains`: it shall end.
+-- Whoever can lock it there knows that all of them are dead. `works`: it runs workflows; `drains`: it shall end; `knows`:
+-- the newest schema that it can use.
 create table heartbeat (
   epoch bigint not null primary key references host (epoch),
   beat_at bigint not null,
   boot text collate "C" not null,
   lock text collate "C" not null,
   works bigint not null,
+  knows bigint not null,
   drains bigint not null default 0,
   lost_at bigint
 );

@@ -16,7 +16,7 @@ from ...model.clock import Clock
 from ...model.errors import KeepError, LedgerUnusable
 from ...model.records import Record
 from .connection import OLDEST, connect, shown, unusable
-from .tables import SCHEMA, Connection, migrations, number, refuse_newer
+from .tables import SCHEMA, Connection, known, lacks, needed, number, older_hosts, refuse_newer
 
 #: How many connections one host opens at most: writers, one that looks, one for the lease, webhooks, a page's looks.
 CONNECTIONS_PER_HOST = 12
@@ -152,17 +152,21 @@ def told_of_backends(announced: int, before: int, between: int, after: int) -> S
 
 
 def _ledger(connection: Connection, url: str, clock: Clock) -> Iterator[ServerFact]:
-    have, want = number(connection), max(migrations())
+    have, want = number(connection), known()
     if have is None:
         yield ServerFact("schema", "ok", f"the database has no ledger yet; the first host makes one (schema {want})")
         return
     try:
-        refuse_newer(have, shown(url))
+        refuse_newer(needed(connection), shown(url))
     except LedgerUnusable as error:
         yield ServerFact("schema", "fail", error.message)
         return
-    if have < want:
+    if have < want and (older := older_hosts(connection, want)) and not lacks(have):
+        yield ServerFact("schema", "ok", f"{have}; {want} comes when no older host is left, and there is {older[0]}")
+    elif have < want:
         yield ServerFact("schema", "warn", f"{have}, and this Keep has {want}.", "The next host brings it up to date.")
+    elif have > want:
+        yield ServerFact("schema", "ok", f"{have}, to which a newer Keep has added; this one can use it")
     else:
         yield ServerFact("schema", "ok", f"{have}, which is what this Keep has")
 

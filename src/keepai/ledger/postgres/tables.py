@@ -1,11 +1,14 @@
 """Makes the tables of a ledger, in a schema of their own, and the triggers that guard them.
 
 Nothing here depends on what else is in the database: Keep names every table by `search_path`, and touches no other.
+Hosts of two neighbouring versions may work side by side: a newer one adds at once what it needs, and takes away what
+nobody needs any more when no older host is left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 from importlib.resources import files
 from typing import Any
@@ -13,6 +16,8 @@ from typing import Any
 import psycopg
 
 from ...model.errors import LedgerUnusable
+from ...model.ids import text_of
+from .lease import LEASE_MS
 from .triggers import statements, without_checks
 
 #: The schema in the database that has everything of Keep.
@@ -24,9 +29,24 @@ FIRST = 1
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 
-def migrations() -> Mapping[int, str]:
-    """The steps by number: `schema.sql` first. A released schema changes only by a further step."""
-    return {FIRST: files("keepai.ledger.postgres").joinpath("schema.sql").read_text("utf-8")}
+@dataclass(frozen=True)
+class SchemaStep:
+    """A change of the tables. One that `takes_away` what older code uses waits until no host of that code lives."""
+
+    text: str
+    takes_away: bool = False
+
+
+def migrations() -> Mapping[int, SchemaStep]:
+    """The steps by number: `schema.sql` first. A released schema changes only by a further step, and a step takes away
+    only what the code of the step before it has ceased to use."""
+    text = files("keepai.ledger.postgres").joinpath("schema.sql").read_text("utf-8")
+    return {FIRST: SchemaStep(text, takes_away=True)}
+
+
+def known() -> int:
+    """The newest schema that this code knows."""
+    return max(migrations())
 
 
 def settle(connection: Connection) -> None:
@@ -41,39 +61,72 @@ def number(connection: Connection) -> int | None:
     return int(_first(connection, "select schema from ledger"))
 
 
+def needed(connection: Connection) -> int:
+    """Which schema whoever uses this ledger must know; it is lower than the ledger's where steps only added to it."""
+    return int(_first(connection, "select schema_needed from ledger"))
+
+
 def migrate(connection: Connection, name: str) -> None:
-    """Apply what is missing and derive the triggers, in one transaction."""
+    """Apply what is missing and may be applied now, and derive the triggers, in one transaction."""
     with connection.transaction():
         if number(connection) is None:  # of hosts that begin at the same moment, one makes it, and the others wait
             connection.execute("select pg_advisory_xact_lock(hashtext(%s))", [SCHEMA])
         if not _first(connection, f"select to_regnamespace('{SCHEMA}') is not null"):  # only then is the right needed
             connection.execute(f"create schema if not exists {SCHEMA}")
-        have, want = number(connection) or 0, max(migrations())
-        refuse_newer(have, name)
-        if have:
+        if number(connection) is not None:
             connection.execute("select from ledger for update")  # one host at a time comes further
-        for step, text in migrations().items():
-            if step > have:
-                connection.execute(without_checks(text))
-        if have < want:
-            connection.execute("delete from ledger")
-            connection.execute("insert into ledger (schema, guards) values (%s, '')", [want])
+            refuse_newer(needed(connection), name)
+        have = number(connection) or 0
+        if have > known():
+            return  # a newer Keep has added to it, and its triggers are newer too
+        for step, change in migrations().items():
+            if step <= have:
+                continue
+            if have and change.takes_away and not _no_older_host(connection, step):
+                break
+            connection.execute(without_checks(change.text))
+            if not have:
+                connection.execute("insert into ledger (schema, schema_needed, guards) values (0, 0, '')")
+            connection.execute("update ledger set schema = %s", [step])
+            if change.takes_away:
+                connection.execute("update ledger set schema_needed = %s", [step])
+            have = step
         _derive(connection)
 
 
-def refuse_newer(have: int, name: str) -> None:
-    """Leave a ledger alone that a newer Keep wrote."""
-    want = max(migrations())
-    if have > want:
+def _no_older_host(connection: Connection, step: int) -> bool:
+    """Whether no host lives that does not know a step. One that is silent for too long loses its place here, so that it
+    cannot come back to tables that it does not know."""
+    connection.execute(
+        "update heartbeat set lost_at = beat_at where knows < %s and lost_at is null "
+        "and beat_at < (extract(epoch from clock_timestamp()) * 1000)::bigint - %s", [step, LEASE_MS])
+    return not older_hosts(connection, step)
+
+
+def older_hosts(connection: Connection, step: int) -> list[str]:
+    """The hosts that have a place and do not know a step."""
+    return [f"{text_of(id)} (process {pid} on {machine})" for id, pid, machine in connection.execute(
+        "select h.id, h.pid, h.machine from heartbeat b join host h on h.epoch = b.epoch "
+        "where b.knows < %s and b.lost_at is null order by h.epoch", [step]).fetchall()]
+
+
+def lacks(have: int) -> bool:
+    """Whether a ledger of this schema lacks what this code uses. What is yet to be taken away from it does no harm."""
+    return any(step > have and not change.takes_away for step, change in migrations().items())
+
+
+def refuse_newer(need: int, name: str) -> None:
+    """Leave a ledger alone that only a newer Keep knows how to use."""
+    if need > known():
         raise LedgerUnusable(
-            f"{name} was written by a newer Keep (schema {have}; this one knows {want}). Nothing was touched. "
+            f"{name} was written by a newer Keep (schema {need}; this one knows {known()}). Nothing was touched. "
             "Upgrade Keep (pip install -U keepai)."
         )
 
 
 def _derive(connection: Connection) -> None:
     """Replace the triggers if they are not those that the tables give, or not as they were made."""
-    texts = list(statements("".join(migrations().values()), SCHEMA))
+    texts = list(statements("".join(each.text for each in migrations().values()), SCHEMA))
     wanted = sha256("\n".join(texts).encode()).hexdigest()
     if _first(connection, "select guards from ledger") == f"{wanted} {_guards(connection)}":
         return

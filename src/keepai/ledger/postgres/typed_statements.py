@@ -19,7 +19,7 @@ _COMMENT, _PARAMETER = re.compile(r"--.*"), re.compile(r"(?<!:):(\w+)")
 @cache
 def types() -> Mapping[str, str]:
     """Parameter → its type: that of the columns with its name, which all have the same."""
-    of_columns = dict(_COLUMN.findall("".join(migrations().values())))
+    of_columns = dict(_COLUMN.findall("".join(each.text for each in migrations().values())))
     return of_columns | {"since": "bigint", "subject_ids": "bigint[]"} | dict.fromkeys(
         ("text", "lower", "upper", "remark"), "text")
 

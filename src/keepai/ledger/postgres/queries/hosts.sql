@@ -3,7 +3,7 @@
 
 -- name: ledger_hold
 -- Nobody else writes until this transaction has ended.
-select schema from ledger for update;
+select schema_needed from ledger for update;
 
 -- name: host_stands
 -- Whether a host still has its place.
@@ -35,8 +35,8 @@ from heartbeat b join host h on h.epoch = b.epoch order by h.epoch;
 
 -- name: heartbeat_begin
 -- A host has a place from now on.
-insert into heartbeat (epoch, beat_at, boot, lock, works)
-values (:epoch, (extract(epoch from clock_timestamp()) * 1000)::bigint, :boot, :lock, :works);
+insert into heartbeat (epoch, beat_at, boot, lock, works, knows)
+values (:epoch, (extract(epoch from clock_timestamp()) * 1000)::bigint, :boot, :lock, :works, :knows);
 
 -- name: heartbeat_beat
 -- It still has it; whoever was silent for too long does not get it back.
