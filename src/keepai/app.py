@@ -36,6 +36,7 @@ from .reading.explain import Explanation
 from .reading.notice_texts import NoticeWriter
 from .reading.unknown_outcome import CallFacts
 from .reading.views import Views
+from .runtime.base import Runtime
 from .runtime.javascript.runtime import JavaScriptRuntime
 
 T = TypeVar("T")
@@ -55,14 +56,14 @@ class Keep:
     def __init__(
         self, path: str | Path = "keep.db", *, connectors: Iterable[Connector] = (), policy: Policy | None = None,
         clock: Clock | None = None, actor: str = "person", repair: RepairHook | None = None, accept_older: bool = False,
-        channels: Iterable[Channel] = (), works: bool = True,
+        channels: Iterable[Channel] = (), works: bool = True, runtime: Runtime | None = None,
     ) -> None:
         """`works` is for a ledger that several hosts share: without it, this one runs no workflow, and others do what
-        people say here."""
+        people say here. A `runtime` that is given serves many hosts, and stays open when this one ends."""
         self._path, self._connectors = path if is_address(path) else Path(path), list(connectors)
         self._policy, self._clock, self._actor = policy or Policy(), clock or SystemClock(), sound(actor)
         self._repair, self._accept_older, self._works = repair, accept_older, works
-        self._channels = list(channels)
+        self._channels, self._runtime = list(channels), runtime
         self.page: str | None = None  # where people can look, if this host has a page
         self._surface = surface(self._connectors)
         self._parts: Parts | None = None
@@ -74,7 +75,8 @@ class Keep:
         ledger = open_ledger(self._path, self._clock, accept_older=self._accept_older, works=self._works)
         self._parts = Parts(
             ledger=ledger,
-            runtime=JavaScriptRuntime(workers_max=self._policy.workers_max, speculate=self._policy.speculate),
+            runtime=self._runtime or JavaScriptRuntime(
+                workers_max=self._policy.workers_max, speculate=self._policy.speculate),
             connectors={c.name: redacted(c, redactor) for c in self._connectors}, surface=self._surface,
             policy=self._policy, clock=self._clock, ids=ledger.ids, repair=self._repair, redactor=redactor,
             call_ends=CallEnds(self._clock.steady_ms()),
@@ -108,7 +110,8 @@ class Keep:
             for each in self._connectors:
                 if isinstance(each, Inbox):
                     stack.callback(each.close)
-            stack.push_async_callback(parts.runtime.close)
+            if parts.runtime is not self._runtime:
+                stack.push_async_callback(parts.runtime.close)
             stack.push_async_callback(host.close)
 
     # -- running -----------------------------------------------------------------------------------

@@ -1,0 +1,256 @@
+"""Certifies a script: runs its cases on the real engine with everything that can go wrong, and counts the effects.
+
+The calm life of each case is the measure. Every trial is the same case with one thing done to it: a host that dies, a
+call that fails, a clock that jumps, a list that changes. The judge is the world's own count of effects, per input.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from time import perf_counter
+
+from ...app import Keep
+from ...connectors.base import Connector, OperationSpec, surface
+from ...model.errors import ConfigError, Finding
+from ...model.operations import Kind
+from ...model.policy import Policy
+from ...model.records import Record
+from ...runtime.base import Runtime
+from ...runtime.javascript.runtime import JavaScriptRuntime
+from ...script.check import check
+from .. import cases as calm_cases
+from ..fixtures import Case
+from ..manual_clock import ManualClock
+from ..standin import Scripted, StandIn
+from ..world import World
+from .causes import cause_of
+from .compared import compared
+from .judge import Fault, judged, judged_changed, judged_same_ids, volatile_members
+from .life import Doing, Life, Seen
+from .trials import Trial, changes, other_time, pairs, singles
+
+Progress = Callable[[int], None]  # told after each trial how many there were so far
+
+
+@dataclass(frozen=True)
+class BrokenTrial(Record):
+    """A trial that broke a rule."""
+
+    trial: str  # what `--only` takes
+    case: str
+    when: str
+    what: str
+    cause: str  # with its place in the script
+    line: int | None
+    instead: str  # what to write
+
+
+@dataclass(frozen=True)
+class Certification(Record):
+    """What came of all trials."""
+
+    trials: int
+    broken: tuple[BrokenTrial, ...]
+    asks: tuple[str, ...]  # calls that nobody can look up: a person is asked what became of them
+    unreached: tuple[str, ...]  # mutations that the script may make and no case does
+    untried: tuple[str, ...]  # what could not be tried, in sentences
+    seconds: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether the script may have a certificate."""
+        return not self.broken and self.trials > 0
+
+
+async def certify(
+    source: str, cases: Sequence[Case], connectors: Sequence[Connector], policy: Policy, *, script: str = "the script",
+    only: str | None = None, progress: Progress = lambda done: None,
+) -> Certification:
+    """Run every trial of every case. Raises `ScriptInvalid` if the script cannot be deployed."""
+    begun = perf_counter()
+    checked = check(source, surface(connectors), mutate_reads=policy.mutate_reads == "by_id")
+    runtime = JavaScriptRuntime(workers_max=policy.workers_max, speculate=policy.speculate)
+    with tempfile.TemporaryDirectory(prefix="keep-certify-", dir=_fast_folder()) as folder, _silence():
+        try:
+            court = _Court(Path(folder), source, connectors, policy, runtime, only, progress, script, checked.findings)
+            for number, case in enumerate(cases, 1):
+                await court.hear(number, case)
+        finally:
+            await runtime.close()
+    if only is not None and not court.trials:
+        raise ConfigError(f"There is no trial {only!r}. `keep certify --json` lists those that broke a rule.")
+    uses = checked.manifest.capabilities if checked.manifest else ()
+    mutations = {name for name, spec in court.specs.items() if spec.kind is Kind.MUTATION} & set(uses)
+    return Certification(
+        court.trials, tuple(court.broken), tuple(sorted(court.asks)), tuple(sorted(mutations - court.reached)),
+        tuple(court.untried), perf_counter() - begun,
+    )
+
+
+@dataclass
+class _Court:
+    """What the trials of one script share."""
+
+    folder: Path
+    source: str
+    connectors: Sequence[Connector]
+    policy: Policy
+    runtime: Runtime
+    only: str | None
+    progress: Progress
+    script: str
+    findings: Sequence[Finding]
+    trials: int = 0
+    broken: list[BrokenTrial] = field(default_factory=list)
+    asks: set[str] = field(default_factory=set)
+    reached: set[str] = field(default_factory=set)
+    untried: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.specs: Mapping[str, OperationSpec] = {
+            spec.full_name: spec for each in self.connectors for spec in each.operations.values()}
+
+    async def hear(self, number: int, case: Case) -> None:
+        """Every trial of one case."""
+        await _Hearing(self, number, case).run()
+
+    def found(self, number: int, case: Case, trial: Trial, faults: Sequence[Fault]) -> None:
+        """A trial has ended."""
+        self.trials += 1
+        self.progress(self.trials)
+        if faults:
+            self.broken.append(self._told(f"{number}/{trial.name}", case, trial, faults[0]))
+
+    def _told(self, name: str, case: Case, trial: Trial, fault: Fault) -> BrokenTrial:
+        cause = cause_of(fault, self.source, self.findings)
+        at = f"{self.script}:{cause.line}" if cause.line else ""
+        place = f"{cause.code} at {at}" if cause.code and at else at
+        told = ": ".join(each for each in (cause.words, place) if each)
+        return BrokenTrial(name, case["name"], trial.words, fault.words, told, cause.line, cause.instead)
+
+
+class _Hearing:
+    """The trials of one case."""
+
+    def __init__(self, court: _Court, number: int, case: Case) -> None:
+        self._court, self._number, self._case = court, number, case
+        self._home = court.folder / f"case-{number}"
+        self._lives = count(1)
+        self._workflow_id = ""
+        self._calm = Seen()
+        self._volatile: Mapping[str, frozenset[str]] = {}
+
+    async def run(self) -> None:
+        court, case = self._court, self._case
+        calm = Trial("calm", "nothing goes wrong", Doing())
+        result = await calm_cases.run(court.source, case, court.connectors, court.policy, court.runtime)
+        if not result.passed:
+            told = result.problems or result.questions or ("what came of it is not what the case expects",)
+            court.found(self._number, case, calm, [Fault("case", f"the case fails without any fault: {told[0]}")])
+            return
+        await self._begin()
+        self._calm = await self._life(Doing())
+        court.reached |= {each.call for each in self._calm.effects}
+        if self._wanted("calm"):
+            court.found(self._number, case, calm, _calm_faults(self._calm))
+        if _calm_faults(self._calm):
+            return
+        other = await self._life(other_time().doing, told=False)
+        self._volatile = volatile_members(self._calm, other)
+        self._end(other_time(), judged_same_ids(other, self._calm))
+        await self._singles()
+        await self._changes()
+        for name, faults in compared(self._calm, court.specs):
+            self._end(Trial(f"compare:{name}", "two payloads are compared", Doing()), faults)
+
+    async def _singles(self) -> None:
+        for trial in singles(self._calm, self._court.specs):
+            leads = bool(trial.doing.deaths) and self._wanted(f"{trial.name}+", begins=True)
+            if not self._wanted(trial.name) and not leads:
+                continue
+            seen = await self._try(trial)
+            if leads:
+                for each in pairs(trial, seen):
+                    if self._wanted(each.name):
+                        await self._try(each)
+
+    async def _try(self, trial: Trial) -> Seen:
+        seen = await self._life(trial.doing)
+        self._court.asks |= seen.asked.keys() - self._calm.asked.keys()
+        if seen.happened:
+            self._end(trial, judged(seen, self._calm, self._volatile, self._court.specs))
+        return seen
+
+    async def _changes(self) -> None:
+        for begins, later in changes(self._calm):
+            wanted = [each for each in later if self._wanted(each.name)]
+            if not wanted or not self._calm.lists:
+                continue
+            changed = await self._life(begins.doing)
+            if changed.problems != self._calm.problems or len(changed.questions) > len(self._calm.questions):
+                self._court.untried.append(f"{self._case['name']}: {begins.words}: the case does not work with it.")
+                continue
+            for each in wanted:
+                seen = await self._life(each.doing)
+                if seen.happened and seen.problems == self._calm.problems:
+                    self._end(each, judged_changed(
+                        seen, self._calm, changed, self._volatile, self._court.specs))
+
+    def _end(self, trial: Trial, faults: Sequence[Fault]) -> None:
+        if self._wanted(trial.name):
+            self._court.found(self._number, self._case, trial, faults)
+
+    def _wanted(self, name: str, *, begins: bool = False) -> bool:
+        only, full = self._court.only, f"{self._number}/{name}"
+        return only is None or only == full or (begins and only.startswith(full))
+
+    async def _begin(self) -> None:
+        """The ledger with which every life begins: the script is deployed, and its handlers are due."""
+        self._home.mkdir()
+        court = self._court
+        clock = ManualClock(calm_cases.START)
+        scripted = Scripted(self._case, World(clock))
+        stand_ins = [StandIn(each, scripted) for each in court.connectors]
+        path = self._home / "start" / "keep.db"
+        path.parent.mkdir()
+        async with Keep(path, connectors=stand_ins, policy=court.policy, clock=clock, runtime=court.runtime) as keep:
+            grants = calm_cases.grants_of(court.source, self._case, keep)
+            deployed = await keep.deploy(court.source, grants=grants)
+            self._workflow_id = deployed.workflow_id
+            await keep.run_now(deployed.workflow_id)
+
+    async def _life(self, doing: Doing, *, told: bool = True) -> Seen:
+        court = self._court
+        log = self._calm.log if told and self._calm.log else None
+        life = Life(self._home / f"life-{next(self._lives)}", self._home / "start", self._workflow_id, self._case,
+                    court.connectors, court.policy, court.runtime, doing, log)
+        return await life.live()
+
+
+def _calm_faults(calm: Seen) -> list[Fault]:
+    if calm.endless:
+        return [Fault("endless", "it never comes to rest")]
+    return [Fault("case", told) for told in calm.problems]
+
+
+def _fast_folder() -> str | None:
+    """Where files need no disk: a trial's ledger is thrown away."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Hosts that are killed on purpose log what they went through; nobody wants to read that."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
