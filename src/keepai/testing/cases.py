@@ -6,7 +6,7 @@ import asyncio
 import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +89,8 @@ class _Life:
         self, path: Path, source: str, case: Case, connectors: Sequence[Connector], policy: Policy,
         runtime: Runtime | None,
     ) -> None:
-        self._path, self._source, self._case, self._policy, self._runtime = path, source, case, policy, runtime
+        self._path, self._source, self._case, self._runtime = path, source, case, runtime
+        self._policy = replace(policy, certified="off")  # a case is tried before there is a certificate
         self._clock = ManualClock(START)
         self._end_ms = self._clock.now_ms() + lasts_ms(case)
         self._scripted = Scripted(case, World(self._clock))

@@ -9,19 +9,19 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from time import perf_counter
 
 from ...app import Keep
 from ...connectors.base import Connector, OperationSpec, surface
+from ...engine.certificate import BrokenTrial, Certification
 from ...model.errors import ConfigError, Finding
 from ...model.operations import Kind
 from ...model.policy import Policy
-from ...model.records import Record
 from ...runtime.base import Runtime
 from ...runtime.javascript.runtime import JavaScriptRuntime
 from ...script.check import check
@@ -36,50 +36,20 @@ from .judge import Fault, judged, judged_changed, judged_same_ids, volatile_memb
 from .life import Doing, Life, Seen
 from .trials import Trial, changes, other_time, pairs, singles
 
-Progress = Callable[[int], None]  # told after each trial how many there were so far
-
-
-@dataclass(frozen=True)
-class BrokenTrial(Record):
-    """A trial that broke a rule."""
-
-    trial: str  # what `--only` takes
-    case: str
-    when: str
-    what: str
-    cause: str  # with its place in the script
-    line: int | None
-    instead: str  # what to write
-
-
-@dataclass(frozen=True)
-class Certification(Record):
-    """What came of all trials."""
-
-    trials: int
-    broken: tuple[BrokenTrial, ...]
-    asks: tuple[str, ...]  # calls that nobody can look up: a person is asked what became of them
-    unreached: tuple[str, ...]  # mutations that the script may make and no case does
-    untried: tuple[str, ...]  # what could not be tried, in sentences
-    seconds: float
-
-    @property
-    def passed(self) -> bool:
-        """Whether the script may have a certificate."""
-        return not self.broken and self.trials > 0
+Progress = Callable[[int, float], None]  # told after each trial: how many there were, and which share of the cases is done
 
 
 async def certify(
     source: str, cases: Sequence[Case], connectors: Sequence[Connector], policy: Policy, *, script: str = "the script",
-    only: str | None = None, progress: Progress = lambda done: None,
+    only: str | None = None, progress: Progress = lambda done, of: None, made: bool = False,
 ) -> Certification:
-    """Run every trial of every case. Raises `ScriptInvalid` if the script cannot be deployed."""
-    begun = perf_counter()
+    """Run every trial of every case; a case that was `made` expects nothing. Raises `ScriptInvalid` if the script cannot be deployed."""
+    begun, policy = perf_counter(), replace(policy, certified="off")
     checked = check(source, surface(connectors), mutate_reads=policy.mutate_reads == "by_id")
     runtime = JavaScriptRuntime(workers_max=policy.workers_max, speculate=policy.speculate)
     with tempfile.TemporaryDirectory(prefix="keep-certify-", dir=_fast_folder()) as folder, _silence():
         try:
-            court = _Court(Path(folder), source, connectors, policy, runtime, only, progress, script, checked.findings)
+            court = _Court(Path(folder), source, connectors, policy, runtime, only, progress, script, checked.findings, made, len(cases))
             for number, case in enumerate(cases, 1):
                 await court.hear(number, case)
         finally:
@@ -90,7 +60,7 @@ async def certify(
     mutations = {name for name, spec in court.specs.items() if spec.kind is Kind.MUTATION} & set(uses)
     return Certification(
         court.trials, tuple(court.broken), tuple(sorted(court.asks)), tuple(sorted(mutations - court.reached)),
-        tuple(court.untried), perf_counter() - begun,
+        tuple(court.untried), {}, {}, perf_counter() - begun,
     )
 
 
@@ -107,6 +77,8 @@ class _Court:
     progress: Progress
     script: str
     findings: Sequence[Finding]
+    made: bool
+    cases: int
     trials: int = 0
     broken: list[BrokenTrial] = field(default_factory=list)
     asks: set[str] = field(default_factory=set)
@@ -124,7 +96,7 @@ class _Court:
     def found(self, number: int, case: Case, trial: Trial, faults: Sequence[Fault]) -> None:
         """A trial has ended."""
         self.trials += 1
-        self.progress(self.trials)
+        self.progress(self.trials, (number - 1) / self.cases)
         if faults:
             self.broken.append(self._told(f"{number}/{trial.name}", case, trial, faults[0]))
 
@@ -150,17 +122,20 @@ class _Hearing:
     async def run(self) -> None:
         court, case = self._court, self._case
         calm = Trial("calm", "nothing goes wrong", Doing())
-        result = await calm_cases.run(court.source, case, court.connectors, court.policy, court.runtime)
-        if not result.passed:
-            told = result.problems or result.questions or ("what came of it is not what the case expects",)
+        result = None if court.made else await calm_cases.run(
+            court.source, case, court.connectors, court.policy, court.runtime)
+        if result is not None and not result.passed:
+            told = result.problems or result.questions or tuple(
+                f"{len(each.found)} times {each.what} instead of {len(each.wanted)}, or other ones"
+                for each in result.differences)
             court.found(self._number, case, calm, [Fault("case", f"the case fails without any fault: {told[0]}")])
             return
         await self._begin()
         self._calm = await self._life(Doing())
         court.reached |= {each.call for each in self._calm.effects}
         if self._wanted("calm"):
-            court.found(self._number, case, calm, _calm_faults(self._calm))
-        if _calm_faults(self._calm):
+            court.found(self._number, case, calm, _calm_faults(self._calm, court.made))
+        if _calm_faults(self._calm, court.made):
             return
         other = await self._life(other_time().doing, told=False)
         self._volatile = volatile_members(self._calm, other)
@@ -234,9 +209,11 @@ class _Hearing:
         return await life.live()
 
 
-def _calm_faults(calm: Seen) -> list[Fault]:
+def _calm_faults(calm: Seen, made: bool) -> list[Fault]:
     if calm.endless:
         return [Fault("endless", "it never comes to rest")]
+    if made and calm.questions:  # it says nothing about the script: the data may be what it cannot work with
+        return [Fault("case", f"the script does not get through with made-up data ({calm.questions[0][1]}): write a case")]
     return [Fault("case", told) for told in calm.problems]
 
 

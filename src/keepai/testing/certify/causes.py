@@ -39,7 +39,11 @@ def cause_of(fault: Fault, source: str, findings: Sequence[Finding]) -> Cause:
                         "run that begins again counts again.")
     if fault.kind in ("second", "missing"):
         return _of_count(fault, lines, findings)
-    return Cause(None, "", "", "See the trial with `--only`.")
+    if fault.kind == "case":
+        found = _volatile_id(lines, findings)
+        return Cause(*found, "an id differs on replay", _FROM_INPUT) if found else Cause(
+            None, "", "", "`keep test` shows what differs: correct the script or the case.")
+    return Cause(None, "", "", "A script must come to an end: look for what it does because of what it did itself.")
 
 
 def _of_identity(fault: Fault, lines: Sequence[str], findings: Sequence[Finding]) -> Cause:
