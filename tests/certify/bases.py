@@ -22,6 +22,7 @@ _GMAIL = ("google.gmail", "gmail", _GOOGLE)
 _SHEETS = ("google.sheets", "sheets", _GOOGLE)
 _TYPES: dict[str, list[tuple[str, str, dict[str, object]]]] = {
     "email-to-sheets": [_GMAIL, _SHEETS],
+    "chapter-06": [_GMAIL, _SHEETS],
     "routine-invoices": [_GMAIL, _SHEETS],
     "feed-to-slack": [("rss", "news", {"url": "https://news.example.com/feed"}), ("slack", "slack", {"account": "x"})],
     "file-drop": [("files", "drive", {"path": "drive", "create": True})],
@@ -33,6 +34,8 @@ _TYPES: dict[str, list[tuple[str, str, dict[str, object]]]] = {
                       ("webhook", "team", {"url": "https://team.example.com/hook"})],
     "auto-reply": [_GMAIL],
 }
+#: A script that does the same as another has its cases.
+_CASES_OF = {"chapter-06": "email-to-sheets"}
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ def _examples(folder: Path) -> list[Base]:
         path = EXAMPLES / ("mail" if name == "auto-reply" else "") / f"{name}.js"
         made = [make(type, each, {**settings, **({"path": str(folder / name / each)} if "path" in settings else {})})
                 for type, each, settings in types]
-        found.append(Base(name, path.read_text("utf-8"), tuple(cases[name]["case"]), made))
+        found.append(Base(name, path.read_text("utf-8"), tuple(cases[_CASES_OF.get(name, name)]["case"]), made))
     return found
 
 

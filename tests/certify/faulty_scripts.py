@@ -91,17 +91,14 @@ def _counts_in_content(source: str) -> str:
     return guarded
 
 
-def _one_item(source: str) -> str:
-    """One item for everything: what comes later finds it done."""
-    return _by(_ITEM, lambda found: f"{found[1]}\"all\"{found[3]}")(source)
-
+#: In a consumer chance follows from what was prepared, so that a random subkey does no harm there.
+_random_subkey = _by(_MUTATION, lambda found: f"{found[1]} subkey: String(Math.random()),")
 
 RULES: Sequence[Rule] = (
     Rule("no guard", _by(_GUARD, lambda found: "")),
     Rule("item id from time", _id(_ITEM, "`${{}}-${Date.now()}`")),
     Rule("item id from chance", _id(_ITEM, "`${{}}-${Math.random()}`")),
     Rule("item id from the place in a list", _counted(_ITEM, "`item-${number}`")),
-    Rule("one item for everything", _one_item),
     Rule("messageId from time", _id(_MESSAGE, "`${{}}-${Date.now()}`")),
     Rule("messageId from chance", _id(_MESSAGE, "`${{}}-${Math.random()}`")),
     Rule("messageId from the place in a list", _counted(_MESSAGE, "`message-${number}`")),
@@ -110,7 +107,7 @@ RULES: Sequence[Rule] = (
     Rule("input id from chance", _id(_INPUT, "`${{}}-${Math.random()}`")),
     Rule("cursor lost", _by(_RETURN, lambda found: f"{found[1]}`${{{found[2]}}}0`{found[3]}")),
     Rule("cursor saved too early", _first_only),
-    Rule("random subkey", _by(_MUTATION, lambda found: f"{found[1]} subkey: String(Math.random()),")),
+    Rule("random subkey", lambda source: _random_subkey(source) if "routines:" in source else source),
     Rule("subkey from time", _by(_MUTATION, lambda found: f"{found[1]} subkey: String(Date.now()),")),
     Rule("state counted again", _counts_in_content),
 )

@@ -40,7 +40,7 @@ CONTRACT = "_contract.py"  #: how the file ends that says how to test a connecto
 
 
 def own_code(cls: type) -> list[str]:
-    """The text of the file that a connector of the owner is in, and of the file that tests it; of Keep's own, nothing."""
+    """The texts of the file that a connector of the owner is in and of the one that tests it; of Keep's own, none."""
     file = contract_of(cls)
     if file is None:
         return []

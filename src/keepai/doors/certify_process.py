@@ -69,7 +69,7 @@ def main() -> None:
         answer = done.to_json()
     except KeepError as error:
         answer = {"error": error.message}
-    print(json.dumps(answer))
+    sys.stdout.write(json.dumps(answer))
 
 
 if __name__ == "__main__":

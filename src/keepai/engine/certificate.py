@@ -19,7 +19,6 @@ from ..model.errors import Refused
 from ..model.records import Record
 from .host_parts import Parts
 
-
 BUILT_IN, PASSED, NOT_TESTED = "built in", "passed", "not tested"  # what is known of a connector's contract
 
 
@@ -101,10 +100,9 @@ def standing(
     facts = stored(row["facts"])
     assert isinstance(facts, dict)
     changed = list(_changed(facts, connectors, cases))
-    made = {"made_at": int(row["made_at"]), "by": str(row["made_by"])}
-    if changed:
-        return Standing(False, f"not certified any more: {' and '.join(changed)} changed since", **made)
-    return Standing(True, f"certified: {facts['trials']} trials{_reserve(facts)}", **made)
+    words = (f"not certified any more: {' and '.join(changed)} changed since" if changed
+             else f"certified: {facts['trials']} trials{_reserve(facts)}")
+    return Standing(not changed, words, int(row["made_at"]), str(row["made_by"]))
 
 
 def required(read: Reader, parts: Parts, source_hash: str, cases: str | None) -> Standing | None:

@@ -159,7 +159,8 @@ def _fault(name: str, trials: list[BrokenTrial], only: str | None) -> Iterator[s
     yield f"        {plain(first.cause or first.what)}"
     if first.cause:
         yield f"          So {plain(first.what)}."
-    yield f"          {count(len(trials), 'trial')}, the first of them: {plain(first.when)}; in the case “{plain(first.case)}”"
+    many = f"{count(len(trials), 'trial')}, the first of them: " if len(trials) > 1 else ""
+    yield f"          When: {many}{plain(first.when)}; in the case “{plain(first.case)}”"
     if first.instead:
         yield f"          Write instead: {plain(first.instead)}"
     if only is None:

@@ -18,7 +18,6 @@ from .command_session import with_json
 from .text import echo, echo_json, plain, say
 
 
-
 @click.command(name="test-connector")
 @click.argument("files", metavar="[FILE]…", nargs=-1)
 @with_json

@@ -89,7 +89,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "check": {"": [_FINDING]},
     "types": {"": {"file": "text?", "connectors": [TEXT], "text": TEXT}},
     "test": {"": [{"file": TEXT, **of(Result)}]},
-    "certify": {"": [{"file": TEXT, **of(Certification), "kept": YES, "made_case": YES}]},
+    "certify": {"": [{"file": TEXT, **of(Certification), "passed": YES, "kept": YES, "made_case": YES}]},
     "test-connector": {"": [{
         "file": TEXT, "operation": TEXT, "class": TEXT, "subject": TEXT, "broken": NUMBER, "untried": [TEXT],
         "trials": [{"trial": TEXT, "said": [TEXT], "effects": NUMBER, "broken": [TEXT], "notes": [TEXT]}],

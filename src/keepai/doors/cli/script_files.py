@@ -9,7 +9,6 @@ from ...model.errors import ConfigError, Finding, ScriptInvalid
 from ...reading.wording import count
 from .text import echo_json, paint, plain, say
 
-
 CASES = ".test.toml"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -32,26 +33,33 @@ from ..standin import Scripted, StandIn
 from ..world import World
 from .causes import cause_of
 from .compared import compared
-from .judge import Fault, judged, judged_changed, judged_same_ids, volatile_members
+from .judge import Fault, judged, judged_changed, judged_same_ids, questions_beyond, volatile_members
 from .life import Doing, Life, Seen
-from .trials import Trial, changes, other_time, pairs, singles
+from .lists import Change
+from .trials import Trial, changes, other_time, pairs, singles, with_another
 
-Progress = Callable[[int, float], None]  # told after each trial: how many there were, and which share of the cases is done
+#: Told after each trial how many there were, and which share of the cases is done.
+Progress = Callable[[int, float], None]
 
 
 async def certify(
     source: str, cases: Sequence[Case], connectors: Sequence[Connector], policy: Policy, *, script: str = "the script",
     only: str | None = None, progress: Progress = lambda done, of: None, made: bool = False,
+    to_first: bool = False,
 ) -> Certification:
-    """Run every trial of every case; a case that was `made` expects nothing. Raises `ScriptInvalid` if the script cannot be deployed."""
+    """Run every trial of every case, or those up to the first that is broken. A case that was `made` expects nothing.
+
+    Raises `ScriptInvalid` if the script cannot be deployed."""
     begun, policy = perf_counter(), replace(policy, certified="off")
     checked = check(source, surface(connectors), mutate_reads=policy.mutate_reads == "by_id")
     runtime = JavaScriptRuntime(workers_max=policy.workers_max, speculate=policy.speculate)
     with tempfile.TemporaryDirectory(prefix="keep-certify-", dir=_fast_folder()) as folder, _silence():
         try:
-            court = _Court(Path(folder), source, connectors, policy, runtime, only, progress, script, checked.findings, made, len(cases))
+            court = _Court(Path(folder), source, connectors, policy, runtime, only, progress, script, checked.findings, made, len(cases), to_first)
             for number, case in enumerate(cases, 1):
                 await court.hear(number, case)
+        except _Enough:
+            pass
         finally:
             await runtime.close()
     if only is not None and not court.trials:
@@ -62,6 +70,10 @@ async def certify(
         court.trials, tuple(court.broken), tuple(sorted(court.asks)), tuple(sorted(mutations - court.reached)),
         tuple(court.untried), {}, {}, perf_counter() - begun,
     )
+
+
+class _Enough(Exception):
+    """One broken trial is enough to know."""
 
 
 @dataclass
@@ -79,6 +91,7 @@ class _Court:
     findings: Sequence[Finding]
     made: bool
     cases: int
+    to_first: bool
     trials: int = 0
     broken: list[BrokenTrial] = field(default_factory=list)
     asks: set[str] = field(default_factory=set)
@@ -99,6 +112,8 @@ class _Court:
         self.progress(self.trials, (number - 1) / self.cases)
         if faults:
             self.broken.append(self._told(f"{number}/{trial.name}", case, trial, faults[0]))
+            if self.to_first:
+                raise _Enough
 
     def _told(self, name: str, case: Case, trial: Trial, fault: Fault) -> BrokenTrial:
         cause = cause_of(fault, self.source, self.findings)
@@ -134,27 +149,42 @@ class _Hearing:
         self._calm = await self._life(Doing())
         court.reached |= {each.call for each in self._calm.effects}
         if self._wanted("calm"):
-            court.found(self._number, case, calm, _calm_faults(self._calm, court.made))
-        if _calm_faults(self._calm, court.made):
+            court.found(self._number, case, calm, self._calm_faults())
+        if self._calm_faults():
             return
         other = await self._life(other_time().doing, told=False)
         self._volatile = volatile_members(self._calm, other)
         self._end(other_time(), judged_same_ids(other, self._calm))
-        await self._singles()
         await self._changes()
+        died = await self._singles()
+        for first, seen in died:
+            for each in pairs(first, seen):
+                if self._wanted(each.name):
+                    await self._try(each)
         for name, faults in compared(self._calm, court.specs):
             self._end(Trial(f"compare:{name}", "two payloads are compared", Doing()), faults)
 
-    async def _singles(self) -> None:
+    def _calm_faults(self) -> list[Fault]:
+        """What is wrong although nothing went wrong: also when its handlers run once more after the case."""
+        if self._calm.endless:
+            return [Fault("endless", "it never comes to rest")]
+        questions = questions_beyond(self._calm, Counter(self._case.get("expect", {}).get("needs_you", ())))
+        if self._court.made and questions:  # that says nothing about the script: it may be the data
+            why = questions[0].words
+            return [Fault("case", f"the script does not get through with made-up data ({why}): write a case")]
+        return questions or [Fault("case", told) for told in self._calm.problems]
+
+    async def _singles(self) -> list[tuple[Trial, Seen]]:
+        """One thing goes wrong; gives those in which a host died, for a second death."""
+        died = []
         for trial in singles(self._calm, self._court.specs):
             leads = bool(trial.doing.deaths) and self._wanted(f"{trial.name}+", begins=True)
             if not self._wanted(trial.name) and not leads:
                 continue
             seen = await self._try(trial)
             if leads:
-                for each in pairs(trial, seen):
-                    if self._wanted(each.name):
-                        await self._try(each)
+                died.append((trial, seen))
+        return died
 
     async def _try(self, trial: Trial) -> Seen:
         seen = await self._life(trial.doing)
@@ -166,17 +196,27 @@ class _Hearing:
     async def _changes(self) -> None:
         for begins, later in changes(self._calm):
             wanted = [each for each in later if self._wanted(each.name)]
-            if not wanted or not self._calm.lists:
+            leads = begins.doing.change is Change.GROWN and self._wanted("two:", begins=True)
+            if not (wanted or leads) or not self._calm.lists:
                 continue
             changed = await self._life(begins.doing)
             if changed.problems != self._calm.problems or len(changed.questions) > len(self._calm.questions):
                 self._court.untried.append(f"{self._case['name']}: {begins.words}: the case does not work with it.")
                 continue
+            if begins.doing.change is Change.GROWN and len({each.inputs for each in self._calm.effects}) == 1:
+                await self._with_another(changed)
             for each in wanted:
                 seen = await self._life(each.doing)
                 if seen.happened and seen.problems == self._calm.problems:
                     self._end(each, judged_changed(
                         seen, self._calm, changed, self._volatile, self._court.specs))
+
+    async def _with_another(self, changed: Seen) -> None:
+        for each in with_another(changed):
+            if self._wanted(each.name):
+                seen = await self._life(each.doing)
+                if seen.happened:
+                    self._end(each, judged(seen, changed, self._volatile, self._court.specs))
 
     def _end(self, trial: Trial, faults: Sequence[Fault]) -> None:
         if self._wanted(trial.name):
@@ -209,17 +249,10 @@ class _Hearing:
         return await life.live()
 
 
-def _calm_faults(calm: Seen, made: bool) -> list[Fault]:
-    if calm.endless:
-        return [Fault("endless", "it never comes to rest")]
-    if made and calm.questions:  # it says nothing about the script: the data may be what it cannot work with
-        return [Fault("case", f"the script does not get through with made-up data ({calm.questions[0][1]}): write a case")]
-    return [Fault("case", told) for told in calm.problems]
-
-
 def _fast_folder() -> str | None:
     """Where files need no disk: a trial's ledger is thrown away."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    memory = "/dev/shm"  # noqa: S108 - a folder of its own is made in it, which others cannot read
+    return memory if os.access(memory, os.W_OK) else None
 
 
 @contextmanager

@@ -12,8 +12,11 @@ from .judge import Fault
 _FROM_INPUT = "Make it from the id of what came in, such as mail.id: that is the same whenever it is read."
 _ID_CALL = re.compile(r"\b(?:withItem|registerInput|publish)\s*\(|\bmessageId\s*:|\bsubkey\s*:")
 _VOLATILE = re.compile(r"Date\.now\(\)|new Date\(\)|Math\.random\(\)|crypto\.randomUUID\(\)|performance\.now\(\)")
-_INDEX = re.compile(r"\.entries\(\)|\.forEach\(\s*\(?\s*\(?[\w{}, ]+,\s*\w+\s*\)?\s*=>|\+\+|\.indexOf\(|\.length\b|\.map\(\s*(?:async\s*)?\(\s*[^)]*,\s*\w+\s*\)")
-_CURSOR = re.compile(r"\breturn\b.*(?:[cC]ursor|after|since|last|seen)|\blastCursor\b|^\s*(?:cursor|after|last)\w*\s*[:=]")
+_INDEX = re.compile(
+    r"\.entries\(\)|\.forEach\(\s*\(?\s*\(?[\w{}, ]+,\s*\w+\s*\)?\s*=>|\+\+|\.indexOf\(|\.length\b"
+    r"|\.map\(\s*(?:async\s*)?\(\s*[^)]*,\s*\w+\s*\)")
+_CURSOR = re.compile(
+    r"\breturn\b.*(?:[cC]ursor|after|since|last|seen)|\blastCursor\b|^\s*(?:cursor|after|last)\w*\s*[:=]")
 
 
 @dataclass(frozen=True)

@@ -81,14 +81,20 @@ def volatile_members(calm: Seen, other: Seen) -> dict[str, frozenset[str]]:
 def _ended(seen: Seen, calm: Seen, specs: Mapping[str, OperationSpec]) -> Iterator[Fault]:
     if seen.endless:
         yield Fault("endless", "it never comes to rest")
-    allowed = Counter(kind for kind, _, _ in calm.questions)
-    for kind, why, place in seen.questions:
-        allowed[kind] -= 1
-        if allowed[kind] < 0:
-            yield Fault("question", f"a person is asked ({kind}): {why}", place=place)
+    yield from questions_beyond(seen, Counter(kind for kind, _, _ in calm.questions))
     for call, number in seen.asked.items():
         if number > calm.asked[call] and specs[call].safety != "C":
             yield Fault("question", f"a person is asked what became of {call}, though it could be looked up", call)
+
+
+def questions_beyond(seen: Seen, allowed: Counter[str]) -> list[Fault]:
+    """What a person is asked in the end, beyond what is expected, by kind."""
+    left, found = Counter(allowed), []
+    for kind, why, place in seen.questions:
+        left[kind] -= 1
+        if left[kind] < 0:
+            found.append(Fault("question", f"a person is asked ({kind}): {why}", place=place))
+    return found
 
 
 def _counts(seen: Seen, calm: Seen, changed: Seen) -> Iterator[Fault]:
@@ -98,10 +104,11 @@ def _counts(seen: Seen, calm: Seen, changed: Seen) -> Iterator[Fault]:
         for call in sorted({*found[input], *least[input]}):
             number, low = found[input][call], least[input][call]
             high = max(low, most[input][call])
+            told = f"{call} is done {_times(number)} for {_told(input)} instead of "
             if number > high and not (high == 0 and _of_the_clock(input)):
-                yield Fault("second", f"{call} is done {_times(number)} for {_told(input)} instead of {_times(high)}", call)
+                yield Fault("second", told + _times(high), call)
             elif number < low:
-                yield Fault("missing", f"{call} is done {_times(number)} for {_told(input)} instead of {_times(low)}", call)
+                yield Fault("missing", told + _times(low), call)
 
 
 def _contents(seen: Seen, calm: Seen, volatile: Mapping[str, frozenset[str]]) -> Iterator[Fault]:

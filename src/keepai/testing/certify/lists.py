@@ -47,7 +47,9 @@ def _other(name: str, value: Any) -> Any:
     return f"{value} (later)" if name in _WORDS else value
 
 
-def changed(base: list[Any], how: Change | None, after: str | None, first: list[Any], known: frozenset[str]) -> list[Any]:
+def changed(
+    base: list[Any], how: Change | None, after: str | None, first: list[Any], known: frozenset[str],
+) -> list[Any]:
     """What a read gives instead of `base` once its list has changed.
 
     `first` is the first list with entries that it gave, and `known` are the cursors and values that it gave: a cursor

@@ -22,12 +22,13 @@ async def try_script(
     source: str, cases: str | None, connectors: Sequence[Connector], policy: Policy, folder: Path, *, script: str,
     only: str | None = None, progress: Progress = lambda done, of: None,
 ) -> Certification:
-    """Every trial of a script, and the contracts of the connectors that it uses. Without cases, one is made."""
+    """The contracts of the connectors that a script uses, and every trial of it. Without cases, one is made."""
     file = folder / script
     chosen = parse(cases, file).cases if cases is not None else (made_case(source, connectors),)
-    done = await certify(source, chosen, connectors, policy, script=script, only=only, progress=progress, made=cases is None)
+    done = await certify(
+        source, chosen, connectors, policy, script=script, only=only, progress=progress, made=cases is None)
     used = [each for each in connectors if each.name in _names(source)]
-    contracts = {each.name: await _contract(each) for each in used} if only is None else {}
+    contracts = {each.name: await contract_state(each) for each in used} if only is None else {}
     return replace(done, connectors={each.name: each.fingerprint() for each in used}, contracts=contracts)
 
 
@@ -36,7 +37,7 @@ def _names(source: str) -> set[str]:
     return {name.partition(".")[0] for name in manifest.capabilities} if manifest else set()
 
 
-async def _contract(connector: Connector) -> str:
+async def contract_state(connector: Connector) -> str:
     """What `keep test-connector` finds, in a word or a sentence."""
     file = contract_of(type(connector))
     if file is None:

@@ -14,6 +14,7 @@ STATES_MAX = 60  #: places in one case at which a host dies
 PAIRS_OF_MAX = 24  #: of these, places after which it dies a second time
 AGAIN_MAX = 4  #: and how many places each of them has
 CALLS_MAX = 5  #: calls of one operation with which something goes wrong
+ANOTHER_MAX = 8  #: places at which a host dies that has a second entry
 CHANGED_AT_MAX = 5  #: places at which a host dies and finds its lists changed
 _JUMP_MS = 2 * 3_600_000
 _OTHER_MS = 17_123
@@ -93,6 +94,13 @@ def changes(calm: Seen) -> Iterator[tuple[Trial, list[Trial]]]:
             later += [Trial(f"{name}:{each.point}", f"its host dies at {_place(each.point)}, and then {words}",
                             Doing(deaths=(each.point,), change=how, change_at="death")) for each in deaths]
         yield begins, later
+
+
+def with_another(changed: Seen) -> Iterator[Trial]:
+    """For a case that works on one entry: a host dies while there are two."""
+    for each in _spread([each for each in places(changed.arrivals[0]) if each.effects], ANOTHER_MAX):
+        yield Trial(f"two:{each.point}", f"there is a second entry, and its host dies at {_place(each.point)}",
+                    Doing(deaths=(each.point,), change=Change.GROWN, change_at="start"))
 
 
 def places(arrivals: Sequence[Arrival]) -> list[Arrival]:
