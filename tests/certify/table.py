@@ -17,8 +17,8 @@ from keepai.model.errors import ScriptInvalid
 from keepai.model.policy import Policy
 from keepai.testing.certify import certify
 from keepai.testing.certify.compared import compared
-from keepai.testing.certify.life import Effect, Seen
-from keepai.testing.certify.subject import contract_state
+from keepai.testing.certify.life import Seen, SeenEffect
+from keepai.testing.certify.try_script import contract_state
 from tests.certify.bases import Base, bases
 from tests.certify.faulty_connectors import FaultyConnector, faulty_connectors, right_connectors
 from tests.certify.faulty_scripts import FaultyScript, faulty_scripts
@@ -47,7 +47,7 @@ def found_in_connector(each: FaultyConnector) -> bool:
         each.write(Path(folder))
         [connector] = load(Path(folder) / "keep.toml", make=make_connector).connectors
         specs = {spec.full_name: spec for spec in connector.operations.values()}
-        seen = Seen(effects=[Effect("tickets.create", frozenset(), "", {"text": "Water them."}, None)])
+        seen = Seen(effects=[SeenEffect("tickets.create", frozenset(), "", {"text": "Water them."}, None)])
         wrong = [fault for _, faults in compared(seen, specs) for fault in faults]
         return bool(wrong) or asyncio.run(contract_state(connector)) != "passed"
 

@@ -33,9 +33,9 @@ from ..model.codec import canonical, digest, sound
 from ..model.errors import ConfigError, KeepError, PermissionDenied
 from ..model.operations import BUILT_IN, SYSTEM_INPUTS, Kind, Surface
 from .operation import Comparison, OperationSpec
+from .own_code import own_code
 from .sign_in import SignIn
 from .type_checks import Shape, hint
-from .user_module import own_code
 from .values import Call, Page, Verdict
 
 __all__ = [

@@ -1,21 +1,18 @@
-"""A process that tries one script: reads it and its cases as JSON, prints the Certification as JSON.
+"""How a host has a script tried: in a process of its own, because the trials kill hosts at places of the whole process.
 
-The trials kill hosts at named places, which are those of the whole process. So a host that works has them run here.
+`cli/certify_worker.py` is that process: it reads the script and its cases as JSON, and prints the Certification.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
-from pathlib import Path
 from typing import Any
 
-from ..config import Settings, load
+from ..config import Settings
 from ..engine.certificate import BrokenTrial, Certification, Certifier
-from ..model.errors import KeepError, Refused
-from ..testing.certify.subject import try_script
+from ..model.errors import Refused
 
 SECONDS_MAX = 1_800.0
 
@@ -28,8 +25,8 @@ def by_process(settings: Settings) -> Certifier | None:
 
     async def tried(source: str, cases: str | None, script: str) -> Certification:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "keepai.doors.certify_process", cwd=file.parent, stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+            sys.executable, "-P", "-m", "keepai.doors.cli.certify_worker", cwd=file.parent,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
         )
         asked = json.dumps({"config": str(file), "source": source, "cases": cases, "script": script})
         try:
@@ -54,23 +51,3 @@ def from_json(data: dict[str, Any]) -> Certification:
     listed = {name: tuple(data[name]) for name in ("asks", "unreached", "untried")}
     data = {name: value for name, value in data.items() if name != "passed"}
     return Certification(**{**data, **listed, "broken": broken})
-
-
-def main() -> None:
-    """Try the script that is asked for."""
-    from .cli.wiring import make_connector
-
-    asked = json.load(sys.stdin)
-    try:
-        settings = load(asked["config"], None, os.environ, make_connector)
-        done = asyncio.run(try_script(
-            asked["source"], asked["cases"], settings.connectors, settings.policy, Path(asked["config"]).parent,
-            script=asked["script"]))
-        answer = done.to_json()
-    except KeepError as error:
-        answer = {"error": error.message}
-    sys.stdout.write(json.dumps(answer))
-
-
-if __name__ == "__main__":
-    main()

@@ -68,7 +68,7 @@ Certifier: TypeAlias = Callable[[str, str | None, str], Awaitable[Certification]
 
 
 @dataclass(frozen=True)
-class Standing(Record):
+class CertificateStanding(Record):
     """Whether a script has a certificate that holds now, and the sentence that says so."""
 
     valid: bool
@@ -92,20 +92,21 @@ async def keep(parts: Parts, source: str, cases: str | None, tried: Certificatio
 
 def standing(
     read: Reader, source_hash: str, connectors: Mapping[str, Connector] | None, cases: str | None = None,
-) -> Standing:
+) -> CertificateStanding:
     """How a script stands. What is not given, the connectors or the cases, is not compared."""
     row = read.one("certificate_get", script_hash=source_hash)
     if row is None:
-        return Standing(False, "not certified: nobody has tried what happens to it when something goes wrong")
+        return CertificateStanding(
+            False, "not certified: nobody has tried what happens to it when something goes wrong")
     facts = stored(row["facts"])
     assert isinstance(facts, dict)
     changed = list(_changed(facts, connectors, cases))
     words = (f"not certified any more: {' and '.join(changed)} changed since" if changed
              else f"certified: {facts['trials']} trials{_reserve(facts)}")
-    return Standing(not changed, words, int(row["made_at"]), str(row["made_by"]))
+    return CertificateStanding(not changed, words, int(row["made_at"]), str(row["made_by"]))
 
 
-def required(read: Reader, parts: Parts, source_hash: str, cases: str | None) -> Standing | None:
+def required(read: Reader, parts: Parts, source_hash: str, cases: str | None) -> CertificateStanding | None:
     """How the script of a deploy stands; refused if policy requires a certificate and it has none."""
     if parts.policy.certified == "off":
         return None

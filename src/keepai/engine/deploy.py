@@ -32,7 +32,7 @@ from ..script.findings import ERROR
 from ..script.manifest import HandlerKind, Manifest
 from ..script.message_ids import MessageIds
 from . import scheduler
-from .certificate import Standing, required
+from .certificate import CertificateStanding, required
 from .host_parts import TRIES_MAX, Parts
 
 AUTHORS = ("person", "planner", "maintainer")
@@ -58,7 +58,7 @@ class Deployment(Record):
     must_ask: tuple[str, ...]  # that are granted with `ask`
     configured: tuple[str, ...]  # what keep.toml changed, in words
     overruled: tuple[str, ...]  # what keep.toml says and a person has said otherwise, which stays
-    certificate: Standing | None  # None: policy does not ask for one
+    certificate: CertificateStanding | None  # None: policy does not ask for one
     findings: tuple[Finding, ...]
 
     def to_json(self) -> dict[str, object]:  # type: ignore[override]
@@ -81,7 +81,7 @@ class Plan:
     same: bool  # it is the active version already
     message_ids: MessageIds  # how it names its events
     overruled: tuple[str, ...] = ()  # what keep.toml says and a person has said otherwise
-    certificate: Standing | None = None
+    certificate: CertificateStanding | None = None
 
     @property
     def before(self) -> tuple[int, int] | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..connectors.base import Connector
-from ..engine.certificate import Standing, standing
+from ..engine.certificate import CertificateStanding, standing
 from ..engine.scheduler import next_due_at
 from ..ledger.base import Reader, Row
 from ..model.permissions import INPUTS, Grant, from_text
@@ -30,7 +30,7 @@ class VersionInfo(Record):
     impact: str
     hash: str
     activated_at: int
-    certificate: Standing
+    certificate: CertificateStanding
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from ...config import Settings
 from ...engine.certificate import BrokenTrial, Certification
 from ...model.errors import ConfigError, ScriptInvalid
 from ...reading.wording import count
-from ...testing.certify.subject import try_script
+from ...testing.certify.try_script import try_script
 from ...testing.fixtures import SUFFIX, read
 from .. import control
 from ..certify_process import SECONDS_MAX, from_json

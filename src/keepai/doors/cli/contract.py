@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from ...connectors.base import OperationSpec
-from ...connectors.user_module import CONTRACT as SUFFIX
+from ...connectors.own_code import CONTRACT as SUFFIX
 from ...model.errors import ConfigError, KeepError, in_words
 from ...reading.wording import count
 from ...testing.contract import Report, Subject, Trial, examine, operation_of, subjects_in

@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from time import perf_counter
 
 from ...app import Keep
 from ...connectors.base import Connector, OperationSpec, surface
 from ...engine.certificate import BrokenTrial, Certification
+from ...model.clock import SystemClock
 from ...model.errors import ConfigError, Finding
 from ...model.operations import Kind
 from ...model.policy import Policy
@@ -33,10 +33,10 @@ from ..standin import Scripted, StandIn
 from ..world import World
 from .causes import cause_of
 from .compared import compared
-from .judge import Fault, judged, judged_changed, judged_same_ids, questions_beyond, volatile_members
+from .judge import Breach, judged, judged_changed, judged_same_ids, questions_beyond, volatile_members
 from .life import Doing, Life, Seen
-from .lists import Change
-from .trials import Trial, changes, other_time, pairs, singles, with_another
+from .list_changes import Change
+from .trials import CertifyTrial, changes, other_time, pairs, singles, with_another
 
 #: Told after each trial how many there were, and which share of the cases is done.
 Progress = Callable[[int, float], None]
@@ -50,12 +50,14 @@ async def certify(
     """Run every trial of every case, or those up to the first that is broken. A case that was `made` expects nothing.
 
     Raises `ScriptInvalid` if the script cannot be deployed."""
-    begun, policy = perf_counter(), replace(policy, certified="off")
+    begun, policy = SystemClock().steady_ms(), replace(policy, certified="off")
     checked = check(source, surface(connectors), mutate_reads=policy.mutate_reads == "by_id")
     runtime = JavaScriptRuntime(workers_max=policy.workers_max, speculate=policy.speculate)
     with tempfile.TemporaryDirectory(prefix="keep-certify-", dir=_fast_folder()) as folder, _silence():
         try:
-            court = _Court(Path(folder), source, connectors, policy, runtime, only, progress, script, checked.findings, made, len(cases), to_first)
+            court = _Court(
+                Path(folder), source, connectors, policy, runtime, only, progress, script, checked.findings, made,
+                len(cases), to_first)
             for number, case in enumerate(cases, 1):
                 await court.hear(number, case)
         except _Enough:
@@ -68,7 +70,7 @@ async def certify(
     mutations = {name for name, spec in court.specs.items() if spec.kind is Kind.MUTATION} & set(uses)
     return Certification(
         court.trials, tuple(court.broken), tuple(sorted(court.asks)), tuple(sorted(mutations - court.reached)),
-        tuple(court.untried), {}, {}, perf_counter() - begun,
+        tuple(court.untried), {}, {}, (SystemClock().steady_ms() - begun) / 1_000,
     )
 
 
@@ -106,7 +108,7 @@ class _Court:
         """Every trial of one case."""
         await _Hearing(self, number, case).run()
 
-    def found(self, number: int, case: Case, trial: Trial, faults: Sequence[Fault]) -> None:
+    def found(self, number: int, case: Case, trial: CertifyTrial, faults: Sequence[Breach]) -> None:
         """A trial has ended."""
         self.trials += 1
         self.progress(self.trials, (number - 1) / self.cases)
@@ -115,7 +117,7 @@ class _Court:
             if self.to_first:
                 raise _Enough
 
-    def _told(self, name: str, case: Case, trial: Trial, fault: Fault) -> BrokenTrial:
+    def _told(self, name: str, case: Case, trial: CertifyTrial, fault: Breach) -> BrokenTrial:
         cause = cause_of(fault, self.source, self.findings)
         at = f"{self.script}:{cause.line}" if cause.line else ""
         place = f"{cause.code} at {at}" if cause.code and at else at
@@ -136,14 +138,14 @@ class _Hearing:
 
     async def run(self) -> None:
         court, case = self._court, self._case
-        calm = Trial("calm", "nothing goes wrong", Doing())
+        calm = CertifyTrial("calm", "nothing goes wrong", Doing())
         result = None if court.made else await calm_cases.run(
             court.source, case, court.connectors, court.policy, court.runtime)
         if result is not None and not result.passed:
             told = result.problems or result.questions or tuple(
                 f"{len(each.found)} times {each.what} instead of {len(each.wanted)}, or other ones"
                 for each in result.differences)
-            court.found(self._number, case, calm, [Fault("case", f"the case fails without any fault: {told[0]}")])
+            court.found(self._number, case, calm, [Breach("case", f"the case fails without any fault: {told[0]}")])
             return
         await self._begin()
         self._calm = await self._life(Doing())
@@ -162,19 +164,19 @@ class _Hearing:
                 if self._wanted(each.name):
                     await self._try(each)
         for name, faults in compared(self._calm, court.specs):
-            self._end(Trial(f"compare:{name}", "two payloads are compared", Doing()), faults)
+            self._end(CertifyTrial(f"compare:{name}", "two payloads are compared", Doing()), faults)
 
-    def _calm_faults(self) -> list[Fault]:
+    def _calm_faults(self) -> list[Breach]:
         """What is wrong although nothing went wrong: also when its handlers run once more after the case."""
         if self._calm.endless:
-            return [Fault("endless", "it never comes to rest")]
+            return [Breach("endless", "it never comes to rest")]
         questions = questions_beyond(self._calm, Counter(self._case.get("expect", {}).get("needs_you", ())))
         if self._court.made and questions:  # that says nothing about the script: it may be the data
             why = questions[0].words
-            return [Fault("case", f"the script does not get through with made-up data ({why}): write a case")]
-        return questions or [Fault("case", told) for told in self._calm.problems]
+            return [Breach("case", f"the script does not get through with made-up data ({why}): write a case")]
+        return questions or [Breach("case", told) for told in self._calm.problems]
 
-    async def _singles(self) -> list[tuple[Trial, Seen]]:
+    async def _singles(self) -> list[tuple[CertifyTrial, Seen]]:
         """One thing goes wrong; gives those in which a host died, for a second death."""
         died = []
         for trial in singles(self._calm, self._court.specs):
@@ -186,7 +188,7 @@ class _Hearing:
                 died.append((trial, seen))
         return died
 
-    async def _try(self, trial: Trial) -> Seen:
+    async def _try(self, trial: CertifyTrial) -> Seen:
         seen = await self._life(trial.doing)
         self._court.asks |= seen.asked.keys() - self._calm.asked.keys()
         if seen.happened:
@@ -218,7 +220,7 @@ class _Hearing:
                 if seen.happened:
                     self._end(each, judged(seen, changed, self._volatile, self._court.specs))
 
-    def _end(self, trial: Trial, faults: Sequence[Fault]) -> None:
+    def _end(self, trial: CertifyTrial, faults: Sequence[Breach]) -> None:
         if self._wanted(trial.name):
             self._court.found(self._number, self._case, trial, faults)
 

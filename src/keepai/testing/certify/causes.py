@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...model.errors import Finding
-from .judge import Fault
+from .judge import Breach
 
 _FROM_INPUT = "Make it from the id of what came in, such as mail.id: that is the same whenever it is read."
 _ID_CALL = re.compile(r"\b(?:withItem|registerInput|publish)\s*\(|\bmessageId\s*:|\bsubkey\s*:")
@@ -29,7 +29,7 @@ class Cause:
     instead: str
 
 
-def cause_of(fault: Fault, source: str, findings: Sequence[Finding]) -> Cause:
+def cause_of(fault: Breach, source: str, findings: Sequence[Finding]) -> Cause:
     """The most likely cause of a fault."""
     lines = source.splitlines()
     if fault.kind == "question":
@@ -49,7 +49,7 @@ def cause_of(fault: Fault, source: str, findings: Sequence[Finding]) -> Cause:
     return Cause(None, "", "", "A script must come to an end: look for what it does because of what it did itself.")
 
 
-def _of_identity(fault: Fault, lines: Sequence[str], findings: Sequence[Finding]) -> Cause:
+def _of_identity(fault: Breach, lines: Sequence[str], findings: Sequence[Finding]) -> Cause:
     named = {"item": "the item's id", "input": "the input's id", "message": "the messageId", "subkey": "the subkey"}
     found = _volatile(lines, findings)
     words = f"{named[fault.named]} differs on replay"
@@ -58,7 +58,7 @@ def _of_identity(fault: Fault, lines: Sequence[str], findings: Sequence[Finding]
     return Cause(found[0], found[1], words, _FROM_INPUT)
 
 
-def _of_count(fault: Fault, lines: Sequence[str], findings: Sequence[Finding]) -> Cause:
+def _of_count(fault: Breach, lines: Sequence[str], findings: Sequence[Finding]) -> Cause:
     found = _volatile_id(lines, findings)
     if found is not None:
         return Cause(*found, "an id differs on replay", _FROM_INPUT)
@@ -77,7 +77,7 @@ def _of_count(fault: Fault, lines: Sequence[str], findings: Sequence[Finding]) -
                     "Work on every entry that was read, and keep a cursor only of those that were passed on.")
 
 
-def _of_question(fault: Fault, lines: Sequence[str]) -> Cause:
+def _of_question(fault: Breach, lines: Sequence[str]) -> Cause:
     number = re.search(r"\d+", fault.place or "")
     line = int(number[0]) if number else None
     if "done" in fault.words:
@@ -89,7 +89,7 @@ def _of_question(fault: Fault, lines: Sequence[str]) -> Cause:
     return Cause(line, lines[line - 1].strip() if line and line <= len(lines) else "", "", advice)
 
 
-def _at_call(fault: Fault, lines: Sequence[str], words: str, instead: str) -> Cause:
+def _at_call(fault: Breach, lines: Sequence[str], words: str, instead: str) -> Cause:
     call = re.compile(rf"\.{re.escape(fault.call)}\s*\(") if fault.call else _ID_CALL
     line = _line(lines, call)
     return Cause(line, f"ctx.{fault.call}" if line and fault.call else "", words, instead)

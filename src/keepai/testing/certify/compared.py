@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from ...connectors.base import OperationSpec
 from ...model.codec import Json
 from ...model.errors import KeepError, in_words
-from .judge import Fault
+from .judge import Breach
 from .life import Seen
 
 
-def compared(calm: Seen, specs: Mapping[str, OperationSpec]) -> Iterator[tuple[str, list[Fault]]]:
+def compared(calm: Seen, specs: Mapping[str, OperationSpec]) -> Iterator[tuple[str, list[Breach]]]:
     """For each mutation that was made and can compare: what is wrong with that."""
     for call, payload in {effect.call: effect.payload for effect in calm.effects if effect.payload}.items():
         spec = specs[call]
@@ -19,17 +19,17 @@ def compared(calm: Seen, specs: Mapping[str, OperationSpec]) -> Iterator[tuple[s
             yield call, list(_wrong(spec, payload))
 
 
-def _wrong(spec: OperationSpec, payload: dict[str, Json]) -> Iterator[Fault]:
+def _wrong(spec: OperationSpec, payload: dict[str, Json]) -> Iterator[Breach]:
     other = {name: _other(value) for name, value in payload.items()}
     try:
         same, differs = spec.compare(payload, payload), spec.compare(payload, other)
     except (KeepError, TypeError, ValueError, AttributeError, LookupError) as error:
-        yield Fault("question", f"compare_payload of {spec.full_name} fails: {in_words(error)}", spec.full_name)
+        yield Breach("question", f"compare_payload of {spec.full_name} fails: {in_words(error)}", spec.full_name)
         return
     if same != "equivalent":
-        yield Fault("question", f"compare_payload of {spec.full_name} says that the same is {same}", spec.full_name)
+        yield Breach("question", f"compare_payload of {spec.full_name} says that the same is {same}", spec.full_name)
     if other != payload and differs == "equivalent":
-        yield Fault("content", f"compare_payload of {spec.full_name} says that another content is equivalent",
+        yield Breach("content", f"compare_payload of {spec.full_name} says that another content is equivalent",
                     spec.full_name)
 
 

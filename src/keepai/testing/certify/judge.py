@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from ...connectors.base import OperationSpec
 from ...model.codec import Json, canonical
-from .life import Effect, Seen
+from .life import Seen, SeenEffect
 
 Input = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Fault:
+class Breach:
     """One rule that a life breaks."""
 
     kind: str  # "second", "missing", "content", "question", "endless", "identity", "case"
@@ -26,7 +26,7 @@ class Fault:
 
 def judged(
     seen: Seen, calm: Seen, volatile: Mapping[str, frozenset[str]], specs: Mapping[str, OperationSpec],
-) -> list[Fault]:
+) -> list[Breach]:
     """The rules that a life breaks whose outside was the same as that of the calm one."""
     wrong = [*_ended(seen, calm, specs), *_counts(seen, calm, calm), *_contents(seen, calm, volatile)]
     return wrong or list(_problems(seen, calm))
@@ -34,7 +34,7 @@ def judged(
 
 def judged_changed(
     seen: Seen, calm: Seen, changed: Seen, volatile: Mapping[str, frozenset[str]], specs: Mapping[str, OperationSpec],
-) -> list[Fault]:
+) -> list[Breach]:
     """The same where the lists changed on the way: `changed` is the life in which they were so from the start.
 
     If a host dies in the middle of an item and what the item was made from is gone or different afterwards, Keep asks a
@@ -47,11 +47,11 @@ def judged_changed(
     lost = sorted(both - _single_contents(seen, volatile))
     if not wrong and lost:
         call = lost[0][0]
-        wrong.append(Fault("missing", f"{call} with {lost[0][1]} is missing", call))
+        wrong.append(Breach("missing", f"{call} with {lost[0][1]} is missing", call))
     return wrong
 
 
-def judged_same_ids(seen: Seen, calm: Seen) -> list[Fault]:
+def judged_same_ids(seen: Seen, calm: Seen) -> list[Breach]:
     """At another time, what came in must have the same ids."""
     for named, one, other in (
         ("item", _items(seen), _items(calm)), ("input", _inputs(seen), _inputs(calm)),
@@ -60,7 +60,7 @@ def judged_same_ids(seen: Seen, calm: Seen) -> list[Fault]:
     ):
         if one != other:
             was, now = _example(other - one), _example(one - other)
-            return [Fault("identity", f"is {was} at one time and {now} at another, for the same thing", named=named)]
+            return [Breach("identity", f"is {was} at one time and {now} at another, for the same thing", named=named)]
     return []
 
 
@@ -78,26 +78,26 @@ def volatile_members(calm: Seen, other: Seen) -> dict[str, frozenset[str]]:
 # -- rules -----------------------------------------------------------------------------------------
 
 
-def _ended(seen: Seen, calm: Seen, specs: Mapping[str, OperationSpec]) -> Iterator[Fault]:
+def _ended(seen: Seen, calm: Seen, specs: Mapping[str, OperationSpec]) -> Iterator[Breach]:
     if seen.endless:
-        yield Fault("endless", "it never comes to rest")
+        yield Breach("endless", "it never comes to rest")
     yield from questions_beyond(seen, Counter(kind for kind, _, _ in calm.questions))
     for call, number in seen.asked.items():
         if number > calm.asked[call] and specs[call].safety != "C":
-            yield Fault("question", f"a person is asked what became of {call}, though it could be looked up", call)
+            yield Breach("question", f"a person is asked what became of {call}, though it could be looked up", call)
 
 
-def questions_beyond(seen: Seen, allowed: Counter[str]) -> list[Fault]:
+def questions_beyond(seen: Seen, allowed: Counter[str]) -> list[Breach]:
     """What a person is asked in the end, beyond what is expected, by kind."""
     left, found = Counter(allowed), []
     for kind, why, place in seen.questions:
         left[kind] -= 1
         if left[kind] < 0:
-            found.append(Fault("question", f"a person is asked ({kind}): {why}", place=place))
+            found.append(Breach("question", f"a person is asked ({kind}): {why}", place=place))
     return found
 
 
-def _counts(seen: Seen, calm: Seen, changed: Seen) -> Iterator[Fault]:
+def _counts(seen: Seen, calm: Seen, changed: Seen) -> Iterator[Breach]:
     """For each input: everything that must be done for it, and nothing more than may be."""
     found, least, most = _per_input(seen), _per_input(changed), _per_input(calm)
     for input in sorted({*found, *least}):
@@ -106,12 +106,12 @@ def _counts(seen: Seen, calm: Seen, changed: Seen) -> Iterator[Fault]:
             high = max(low, most[input][call])
             told = f"{call} is done {_times(number)} for {_told(input)} instead of "
             if number > high and not (high == 0 and _of_the_clock(input)):
-                yield Fault("second", told + _times(high), call)
+                yield Breach("second", told + _times(high), call)
             elif number < low:
-                yield Fault("missing", told + _times(low), call)
+                yield Breach("missing", told + _times(low), call)
 
 
-def _contents(seen: Seen, calm: Seen, volatile: Mapping[str, frozenset[str]]) -> Iterator[Fault]:
+def _contents(seen: Seen, calm: Seen, volatile: Mapping[str, frozenset[str]]) -> Iterator[Breach]:
     """The same thing must be done with the same content."""
     known = _by_unit(calm)
     for unit, effects in _by_unit(seen).items():
@@ -119,14 +119,14 @@ def _contents(seen: Seen, calm: Seen, volatile: Mapping[str, frozenset[str]]) ->
         other = next((each for each in effects if allowed and _content(each, volatile) not in allowed), None)
         if other is not None:
             told = ", ".join(map(_told, sorted(other.inputs)))
-            yield Fault("content", f"{other.call} has another content for {told}: {_short(_content(other, volatile))} "
+            yield Breach("content", f"{other.call} has another content for {told}: {_short(_content(other, volatile))} "
                                    f"instead of {_short(min(allowed))}", other.call)
 
 
-def _problems(seen: Seen, calm: Seen) -> Iterator[Fault]:
+def _problems(seen: Seen, calm: Seen) -> Iterator[Breach]:
     for told in seen.problems:
         if told not in calm.problems:
-            yield Fault("case", told)
+            yield Breach("case", told)
 
 
 # -- counting --------------------------------------------------------------------------------------
@@ -140,8 +140,8 @@ def _per_input(seen: Seen) -> dict[Input, Counter[str]]:
     return found
 
 
-def _by_unit(seen: Seen) -> dict[object, list[Effect]]:
-    found: dict[object, list[Effect]] = defaultdict(list)
+def _by_unit(seen: Seen) -> dict[object, list[SeenEffect]]:
+    found: dict[object, list[SeenEffect]] = defaultdict(list)
     for each in seen.effects:
         found[(each.call, each.inputs, each.identity)].append(each)
     return found
@@ -151,7 +151,7 @@ def _single_contents(seen: Seen, volatile: Mapping[str, frozenset[str]]) -> set[
     return {(each.call, _content(each, volatile)) for each in seen.effects if len(each.inputs) == 1}
 
 
-def _content(effect: Effect, volatile: Mapping[str, frozenset[str]]) -> str:
+def _content(effect: SeenEffect, volatile: Mapping[str, frozenset[str]]) -> str:
     left_out = volatile.get(effect.call, frozenset())
     kept: Json = {name: value for name, value in effect.payload.items() if name not in left_out}
     return canonical(kept)

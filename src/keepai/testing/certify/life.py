@@ -31,7 +31,7 @@ from ..fixtures import Case, lasts_ms
 from ..manual_clock import ManualClock
 from ..standin import Scripted, StandIn
 from ..world import World
-from .lists import Change, changed, cursor_of, is_list, values_in
+from .list_changes import Change, changed, cursor_of, is_list, values_in
 
 DOWN_MS = 7_123  #: how long it takes until the next host begins
 SLACK_MS = 90_000  #: how much longer than the case a life lasts, so that what was delayed still comes
@@ -78,7 +78,7 @@ class Arrival:
 
 
 @dataclass(frozen=True)
-class Effect:
+class SeenEffect:
     """Something that took place outside, with what Keep has on record of it."""
 
     call: str
@@ -92,7 +92,7 @@ class Effect:
 class Seen:
     """What came of one life."""
 
-    effects: list[Effect] = field(default_factory=list)
+    effects: list[SeenEffect] = field(default_factory=list)
     inputs: set[tuple[str, ...]] = field(default_factory=set)
     messages: set[tuple[str, str]] = field(default_factory=set)
     questions: list[tuple[str, str, str | None]] = field(default_factory=list)  # kind, why, place in the script
@@ -392,7 +392,7 @@ class Life:
         for each in self._world.effects:
             inputs, identity, subkey = behind.get(each.idempotency_key, (frozenset(), "", None))
             spec = self._specs[each.operation]
-            seen.effects.append(Effect(each.operation, inputs, str(identity), spec.payload(each.params), subkey))
+            seen.effects.append(SeenEffect(each.operation, inputs, str(identity), spec.payload(each.params), subkey))
         seen.inputs = {(i.source, i.type, i.external_id) for i in await keep.inputs(wf)}
         seen.messages = {(e.topic, e.message_id) for e in await keep.events(wf)}
         for question in await keep.needs_you(wf):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...connectors.base import OperationSpec
 from ...model.operations import Kind
 from .life import Arrival, Doing, Point, Seen
-from .lists import Change
+from .list_changes import Change
 
 STATES_MAX = 60  #: places in one case at which a host dies
 PAIRS_OF_MAX = 24  #: of these, places after which it dies a second time
@@ -34,7 +34,7 @@ _CHANGES: Mapping[Change, str] = {
 
 
 @dataclass(frozen=True)
-class Trial:
+class CertifyTrial:
     """One thing that is done to one case. `name` is what `--only` takes."""
 
     name: str
@@ -42,30 +42,31 @@ class Trial:
     doing: Doing
 
 
-def other_time() -> Trial:
+def other_time() -> CertifyTrial:
     """The case at another second, and with other chance."""
-    return Trial("other-time", "it runs at another time", Doing(offset_ms=_OTHER_MS))
+    return CertifyTrial("other-time", "it runs at another time", Doing(offset_ms=_OTHER_MS))
 
 
-def singles(calm: Seen, specs: Mapping[str, OperationSpec]) -> Iterator[Trial]:
+def singles(calm: Seen, specs: Mapping[str, OperationSpec]) -> Iterator[CertifyTrial]:
     """One thing goes wrong."""
     for each in _spread(places(calm.arrivals[0]), STATES_MAX):
-        yield Trial(f"death:{each.point}", f"its host dies at {_place(each.point)}", Doing(deaths=(each.point,)))
+        yield CertifyTrial(f"death:{each.point}", f"its host dies at {_place(each.point)}", Doing(deaths=(each.point,)))
     for call, number in sorted(calm.calls.items()):
         for nth in range(1, min(number, CALLS_MAX) + 1):
             yield from _faults(specs[call], nth)
     if any(specs[call].kind is Kind.MUTATION for call in calm.calls):
         for sign, word in ((1, "forward"), (-1, "back")):
-            yield Trial(f"clock:{word}", f"the clock jumps {word} by two hours", Doing(jump_ms=sign * _JUMP_MS))
+            yield CertifyTrial(f"clock:{word}", f"the clock jumps {word} by two hours", Doing(jump_ms=sign * _JUMP_MS))
 
 
-def _faults(spec: OperationSpec, nth: int) -> Iterator[Trial]:
+def _faults(spec: OperationSpec, nth: int) -> Iterator[CertifyTrial]:
     for fault, words in _WORDS.items():
         is_read = spec.kind is not Kind.MUTATION
         if is_read != (fault == "fails_once") or (fault == "late" and not _can_be_late(spec)):
             continue
         name = f"{fault.replace('_', '-')}:{spec.full_name}" + (f"#{nth}" if nth > 1 else "")
-        yield Trial(name, f"call {nth} of {spec.full_name}: {words}", Doing(call=spec.full_name, nth=nth, fault=fault))
+        doing = Doing(call=spec.full_name, nth=nth, fault=fault)
+        yield CertifyTrial(name, f"call {nth} of {spec.full_name}: {words}", doing)
 
 
 def _can_be_late(spec: OperationSpec) -> bool:
@@ -73,33 +74,33 @@ def _can_be_late(spec: OperationSpec) -> bool:
     return spec.settle_s != 0 or spec.safety == "A"
 
 
-def pairs(first: Trial, seen: Seen) -> Iterator[Trial]:
+def pairs(first: CertifyTrial, seen: Seen) -> Iterator[CertifyTrial]:
     """The next host dies as well, while it recovers."""
     if len(seen.arrivals) < 2:
         return
     for each in places(seen.arrivals[1])[:AGAIN_MAX]:
         deaths = (*first.doing.deaths, each.point)
-        yield Trial(f"{first.name}+{each.point}", f"{first.words}, and the next one dies at {_place(each.point)}",
-                    Doing(deaths=deaths))
+        words = f"{first.words}, and the next one dies at {_place(each.point)}"
+        yield CertifyTrial(f"{first.name}+{each.point}", words, Doing(deaths=deaths))
 
 
-def changes(calm: Seen) -> Iterator[tuple[Trial, list[Trial]]]:
+def changes(calm: Seen) -> Iterator[tuple[CertifyTrial, list[CertifyTrial]]]:
     """For each way in which lists change: the life that has it so from its start, and those in which it comes later."""
     deaths = _spread([each for each in places(calm.arrivals[0]) if each.answers], CHANGED_AT_MAX)
     for how, words in _CHANGES.items():
         name = f"list-{how.replace('_', '-')}"
-        begins = Trial(f"{name}:start", f"{words}, from the start", Doing(change=how, change_at="start"))
-        later = [Trial(f"{name}:end", f"{words} when it runs again", Doing(change=how, change_at="end"))]
+        begins = CertifyTrial(f"{name}:start", f"{words}, from the start", Doing(change=how, change_at="start"))
+        later = [CertifyTrial(f"{name}:end", f"{words} when it runs again", Doing(change=how, change_at="end"))]
         if how is not Change.AGAIN:
-            later += [Trial(f"{name}:{each.point}", f"its host dies at {_place(each.point)}, and then {words}",
+            later += [CertifyTrial(f"{name}:{each.point}", f"its host dies at {_place(each.point)}, and then {words}",
                             Doing(deaths=(each.point,), change=how, change_at="death")) for each in deaths]
         yield begins, later
 
 
-def with_another(changed: Seen) -> Iterator[Trial]:
+def with_another(changed: Seen) -> Iterator[CertifyTrial]:
     """For a case that works on one entry: a host dies while there are two."""
     for each in _spread([each for each in places(changed.arrivals[0]) if each.effects], ANOTHER_MAX):
-        yield Trial(f"two:{each.point}", f"there is a second entry, and its host dies at {_place(each.point)}",
+        yield CertifyTrial(f"two:{each.point}", f"there is a second entry, and its host dies at {_place(each.point)}",
                     Doing(deaths=(each.point,), change=Change.GROWN, change_at="start"))
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...connectors.base import Connector
-from ...connectors.user_module import contract_of
+from ...connectors.own_code import contract_of
 from ...engine.certificate import BUILT_IN, NOT_TESTED, PASSED, Certification
 from ...model.errors import KeepError, in_words
 from ...model.policy import Policy
