@@ -234,7 +234,7 @@ LIMITS: Mapping[str, str] = {
     "One host": "runs_at_once_max workers_max crashes_max connections_max connections_per_address_max request_s "
                 "retention_days",
 }
-NO_LIMITS = {"mutate_reads", "speculate"}  # settings that limit nothing
+NO_LIMITS = {"certified", "mutate_reads", "speculate"}  # settings that limit nothing
 
 
 def limits_page() -> str:

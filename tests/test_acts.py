@@ -25,7 +25,7 @@ from keepai.reading.story import ON_WORKFLOW
 SRC = Path(__file__).parents[1] / "src/keepai"
 
 #: What a host does without `Commands`: each writes more than one thing.
-ELSEWHERE = {"deploy", "prune"}
+ELSEWHERE = {"certify", "deploy", "prune"}
 
 #: What questions offer; the last two depend on how far a run has come, and on what contradicts its mutation.
 OFFERED = {act for acts in ACTIONS.values() for act in acts} | {*LEFT_ACTIONS, "finish", "seen"}

@@ -116,6 +116,7 @@ BROAD_EXCEPTS: dict[str, str] = {
     "ledger/postgres/verb_writer.py": "what a verb raises belongs to whoever asked for it, not to those beside it",
     "ledger/sqlite/writer.py": "what a verb raises belongs to whoever asked for it, not to the writer",
     "doors/cli/contract.py": "a subject is the user's own code; what it raises is told with its name",
+    "testing/certify/try_script.py": "a subject is the user's own code; what it raises is told as its state",
     "runtime/javascript/guest.py": "no Python error can cross WebAssembly; a trap carries it past the script",
 }
 

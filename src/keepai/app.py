@@ -13,8 +13,9 @@ from .connectors import redacted_logs
 from .connectors.base import Connector, surface
 from .connectors.redacted import redacted, redactor_of
 from .connectors.webhook.inbox import Inbox
-from .engine import reconcile, retention
+from .engine import certificate, reconcile, retention
 from .engine.call_ends import CallEnds
+from .engine.certificate import Certification, Certifier
 from .engine.commands import Commands
 from .engine.deploy import Configured, Deployment, GrantRule, Grants
 from .engine.deploy import deploy as deploy_script
@@ -27,6 +28,7 @@ from .ledger.base import Reader
 from .ledger.opening import open_deliveries, open_ledger
 from .model.clock import Clock, SystemClock
 from .model.codec import Json, sound
+from .model.errors import Refused
 from .model.ledger_address import is_address
 from .model.policy import Policy
 from .model.records import Escalation, Event, InboxEntry, Input, Item, Mutation, Output, Rows, Run, Workflow
@@ -38,6 +40,7 @@ from .reading.inbox_entries import inbox_entries
 from .reading.notice_texts import NoticeWriter
 from .reading.unknown_outcome import CallFacts
 from .reading.views import Views
+from .runtime.base import Runtime
 from .runtime.javascript.runtime import JavaScriptRuntime
 
 T = TypeVar("T")
@@ -57,14 +60,15 @@ class Keep:
     def __init__(
         self, path: str | Path = "keep.db", *, connectors: Iterable[Connector] = (), policy: Policy | None = None,
         clock: Clock | None = None, actor: str = "person", repair: RepairHook | None = None, accept_older: bool = False,
-        channels: Iterable[Channel] = (), works: bool = True,
+        channels: Iterable[Channel] = (), works: bool = True, runtime: Runtime | None = None,
+        certifier: Certifier | None = None,
     ) -> None:
         """`works` is for a ledger that several hosts share: without it, this one runs no workflow, and others do what
-        people say here."""
+        people say here. A `runtime` that is given serves many hosts, and stays open when this one ends."""
         self._path, self._connectors = path if is_address(path) else Path(path), list(connectors)
         self._policy, self._clock, self._actor = policy or Policy(), clock or SystemClock(), sound(actor)
         self._repair, self._accept_older, self._works = repair, accept_older, works
-        self._channels = list(channels)
+        self._channels, self._runtime, self._certifier = list(channels), runtime, certifier
         self.page: str | None = None  # where people can look, if this host has a page
         self._surface = surface(self._connectors)
         self._parts: Parts | None = None
@@ -76,7 +80,8 @@ class Keep:
         ledger = open_ledger(self._path, self._clock, accept_older=self._accept_older, works=self._works)
         self._parts = Parts(
             ledger=ledger,
-            runtime=JavaScriptRuntime(workers_max=self._policy.workers_max, speculate=self._policy.speculate),
+            runtime=self._runtime or JavaScriptRuntime(
+                workers_max=self._policy.workers_max, speculate=self._policy.speculate),
             connectors={c.name: redacted(c, redactor) for c in self._connectors}, surface=self._surface,
             policy=self._policy, clock=self._clock, ids=ledger.ids, repair=self._repair, redactor=redactor,
             call_ends=CallEnds(self._clock.steady_ms()),
@@ -111,26 +116,40 @@ class Keep:
             for each in self._connectors:
                 if isinstance(each, Inbox):
                     stack.callback(each.close)
-            stack.push_async_callback(parts.runtime.close)
+            if parts.runtime is not self._runtime:
+                stack.push_async_callback(parts.runtime.close)
             stack.push_async_callback(host.close)
 
     # -- running -----------------------------------------------------------------------------------
 
     async def deploy(
         self, source: str, *, workflow_id: str | None = None, grants: Grants = None, author: str = "person",
-        strand: bool = False, configured: Configured = None,
+        strand: bool = False, configured: Configured = None, cases: str | None = None,
     ) -> Deployment:
         """Store and activate a script; runs nothing. Raises `ScriptInvalid` with the findings.
 
-        `configured` is what keep.toml grants, by workflow: it counts where no person has granted otherwise."""
+        `configured` is what keep.toml grants, by workflow: it counts where no person has granted otherwise. `cases` is
+        the text of the script's file of cases: a certificate that was made with others does not count."""
         done = await deploy_script(
             self.parts, source, workflow_id=workflow_id, grants=grants, author=author, strand=strand,
-            actor=self._actor, configured=configured,
+            actor=self._actor, configured=configured, cases=cases,
         )
         if self.parts.ledger.sharing is not None:
             await self.host.join()  # a new workflow is nobody's yet
         self.host.wake()
         return done
+
+    async def certify(self, source: str, *, cases: str | None = None, script: str = "the script") -> Certification:
+        """Try a script with everything that can go wrong, in a process of its own; keep a certificate if it passes."""
+        if self._certifier is None:
+            raise Refused("This host cannot certify scripts: it was not made from a keep.toml. Use `keep certify`.")
+        tried = await self._certifier(source, cases, script)
+        await self.keep_certificate(source, cases, tried)
+        return tried
+
+    async def keep_certificate(self, source: str, cases: str | None, tried: Certification) -> bool:
+        """Keep the certificate that this process itself has found right; no door leads here."""
+        return await certificate.keep(self.parts, source, cases, tried, self._actor)
 
     async def run_until_idle(self) -> None:
         """Run all that is due now and what it causes; never waits for time or people."""

@@ -29,10 +29,11 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar, cast, overload
 
-from ..model.codec import sound
+from ..model.codec import canonical, digest, sound
 from ..model.errors import ConfigError, KeepError, PermissionDenied
 from ..model.operations import BUILT_IN, SYSTEM_INPUTS, Kind, Surface
 from .operation import Comparison, OperationSpec
+from .own_code import own_code
 from .sign_in import SignIn
 from .type_checks import Shape, hint
 from .values import Call, Page, Verdict
@@ -233,6 +234,15 @@ class Connector:
         for spec in specs.values():
             spec.check_declaration()
         return MappingProxyType(specs)
+
+    def fingerprint(self) -> str:
+        """What a script relies on: the declarations of its operations, and the code of one that is the owner's own."""
+        declared = [
+            [name, spec.kind, spec.params_schema, spec.result_schema, sorted(spec._identity_names), spec.target_name,
+             spec.settle_s, spec.key_window_s, spec.can_reconcile, spec.comparer is not None]
+            for name, spec in sorted(self.operations.items())
+        ]
+        return digest(canonical(declared), *own_code(type(self)))
 
     def sign_in(self) -> SignIn | None:
         """How a person can obtain one of its secrets with a browser; None if that is not possible."""

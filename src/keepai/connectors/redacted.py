@@ -63,6 +63,9 @@ class Redacted(Connector):
             ) for name, spec in self._real.operations.items()
         })
 
+    def fingerprint(self) -> str:
+        return self._real.fingerprint()
+
     def entrust(self, vault: MutableMapping[str, str]) -> None:
         self._real.entrust(vault)
 

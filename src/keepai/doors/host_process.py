@@ -13,6 +13,7 @@ from typing import NoReturn
 from ..app import Keep
 from ..config import Settings
 from ..engine.repair import by_command
+from .certify_process import by_process
 
 #: How long runs under way have to end. Then they are cut off.
 FINISH_S = 3.0
@@ -27,7 +28,7 @@ def new_host(settings: Settings, *, accept_older: bool = False, works: bool = Tr
     repair = by_command(settings.repair) if settings.repair else None
     return Keep(
         settings.ledger, connectors=settings.connectors, policy=settings.policy, actor=_actor(), repair=repair,
-        accept_older=accept_older, channels=settings.channels, works=works,
+        accept_older=accept_older, channels=settings.channels, works=works, certifier=by_process(settings),
     )
 
 

@@ -32,6 +32,7 @@ from ..script.findings import ERROR
 from ..script.manifest import HandlerKind, Manifest
 from ..script.message_ids import MessageIds
 from . import scheduler
+from .certificate import CertificateStanding, required
 from .host_parts import TRIES_MAX, Parts
 
 AUTHORS = ("person", "planner", "maintainer")
@@ -57,10 +58,14 @@ class Deployment(Record):
     must_ask: tuple[str, ...]  # that are granted with `ask`
     configured: tuple[str, ...]  # what keep.toml changed, in words
     overruled: tuple[str, ...]  # what keep.toml says and a person has said otherwise, which stays
+    certificate: CertificateStanding | None  # None: policy does not ask for one
     findings: tuple[Finding, ...]
 
     def to_json(self) -> dict[str, object]:  # type: ignore[override]
-        return {**vars(self), "findings": [vars(f) for f in self.findings]}
+        return {
+            **vars(self), "findings": [vars(f) for f in self.findings],
+            "certificate": self.certificate.to_json() if self.certificate else None,
+        }
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,7 @@ class Plan:
     same: bool  # it is the active version already
     message_ids: MessageIds  # how it names its events
     overruled: tuple[str, ...] = ()  # what keep.toml says and a person has said otherwise
+    certificate: CertificateStanding | None = None
 
     @property
     def before(self) -> tuple[int, int] | None:
@@ -85,12 +91,12 @@ class Plan:
 
 async def deploy(
     parts: Parts, source: str, *, workflow_id: str | None, grants: Grants, author: str, strand: bool, actor: str,
-    configured: Configured = None,
+    configured: Configured = None, cases: str | None = None,
 ) -> Deployment:
     """Store `source` as a new version of its workflow, or as a new workflow; the same source changes nothing."""
     planned = await plan(
         parts, source, workflow_id=workflow_id, grants=grants, author=author, impact="safe", strand=strand, actor=actor,
-        configured=configured,
+        configured=configured, cases=cases,
     )
     existing = planned.existing["id"] if planned.existing else None
     if planned.same and existing:
@@ -107,7 +113,7 @@ async def deploy(
 
 async def plan(
     parts: Parts, source: str, *, workflow_id: str | None, grants: Grants, author: str, impact: str, strand: bool,
-    actor: str, configured: Configured = None,
+    actor: str, configured: Configured = None, cases: str | None = None,
 ) -> Plan:
     """Check a script against every rule for a new version; nothing is written."""
     held = parts.redactor.found(source) if parts.redactor is not None else None
@@ -126,6 +132,7 @@ async def plan(
 
     def planned(read: Reader) -> Plan:
         existing = _existing(read, workflow_id, manifest.name)
+        certificate = required(read, parts, source_hash, cases)
         wanted, earlier = _wanted(parts, grants, manifest), frozenset[str]()
         if existing is not None:  # what the active version already asks permission for
             earlier = frozenset(parts.script(read, existing["id"], _number(existing)).manifest.capabilities)
@@ -144,7 +151,8 @@ async def plan(
         )
         number = _number(existing) if existing and same else _next_number(existing, author)
         return Plan(
-            existing, version, number, manifest, checked.findings, earlier, same, checked.message_ids, overruled)
+            existing, version, number, manifest, checked.findings, earlier, same, checked.message_ids, overruled,
+            certificate)
 
     return await parts.ledger.look(planned)
 
@@ -320,5 +328,5 @@ def _deployment(read: Reader, parts: Parts, workflow_id: str, planned: Plan) -> 
         tuple(c for c in needed if modes.get(c, "deny") == "deny"),
         tuple(c for c in needed if modes.get(c) == "ask"),
         tuple(f"{c}: {rule.in_words}" for c, rule in planned.version.grants.items() if rule.configured),
-        planned.overruled, planned.findings,
+        planned.overruled, planned.certificate, planned.findings,
     )

@@ -58,7 +58,7 @@ def _answer(name: str, label: str, comes: str, done: str, risk: str | None = Non
 ACTS: Mapping[str, Act] = MappingProxyType({
     "deploy": Act(
         (), {"source": _TEXT, "grants": Param((str, dict, type(None))), "strand": Param((bool,)),
-             "configured": Param((dict,))},
+             "configured": Param((dict,)), "cases": Param((str, type(None)))},
         "Store a script and make it the active version.", "keep deploy FILE",
         comes="with the script mended: the run goes on with the new version", permits=True),
     "fix": Act(
@@ -142,6 +142,9 @@ ACTS: Mapping[str, Act] = MappingProxyType({
     "host_drain": Act(
         (), {"host": _TEXT}, "Have a host hand over its work to others, and end.", "keep host drain {0}",
         "{0} hands over its work, and ends."),
+    "certify": Act(
+        (), {"source": _TEXT, "cases": Param((str, type(None))), "script": Param((str,))},
+        "Try a script with everything that can go wrong.", "keep certify [FILE]…"),
     "prune": Act((), {"days": Param((int, type(None)))}, "Throw away the content of old work.", "keep db prune"),
     "try_again": _answer(
         "try_again", "Look again", "the outside system is asked once more, from the start",

@@ -62,6 +62,7 @@ class Policy:
     notify_retry_first_s: float = _setting(30, "How long to wait after a channel first failed to tell a person.")  # type: ignore[assignment]
     notify_retry_longest_s: float = _setting(3_600, "How long to wait at most before such a channel is tried again.")  # type: ignore[assignment]
     notify_remind_s: float = _setting(86_400, "How long a question may stay unanswered before a person is told again.")  # type: ignore[assignment]
+    certified: str = _setting("warn", 'What becomes of a deploy without a certificate: "off", "warn" or "require".')  # type: ignore[assignment]
     retention_days: int = _setting(36_500, "How many days the content of finished work is kept (see keep db prune).")  # type: ignore[assignment]
     connections_max: int = _setting(256, "How many connections the page, and the webhook port, hold at the same time.")  # type: ignore[assignment]
     connections_per_address_max: int = _setting(64, "How many of them one address (or IPv6 network) may have.")  # type: ignore[assignment]
@@ -80,6 +81,8 @@ class Policy:
                 _check_number(setting.name, getattr(self, setting.name))
         if self.mutate_reads not in ("none", "by_id"):
             raise ConfigError(f'Policy mutate_reads must be "none" or "by_id", not {self.mutate_reads!r}.')
+        if self.certified not in ("off", "warn", "require"):
+            raise ConfigError(f'Policy certified must be "off", "warn" or "require", not {self.certified!r}.')
         if not isinstance(self.speculate, bool):
             raise ConfigError(f"Policy speculate must be true or false, not {self.speculate!r}.")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..connectors.base import Connector
+from ..engine.certificate import CertificateStanding, standing
 from ..engine.scheduler import next_due_at
 from ..ledger.base import Reader, Row
 from ..model.permissions import INPUTS, Grant, from_text
@@ -28,6 +30,7 @@ class VersionInfo(Record):
     impact: str
     hash: str
     activated_at: int
+    certificate: CertificateStanding
 
 
 @dataclass(frozen=True)
@@ -121,12 +124,14 @@ def _span(ms: int) -> str:
     return told
 
 
-def versions(read: Reader, workflow: Row) -> list[VersionInfo]:
-    """Every version of the script, the newest first."""
+def versions(
+    read: Reader, workflow: Row, connectors: Mapping[str, Connector] | None = None,
+) -> list[VersionInfo]:
+    """Every version of the script, the newest first. Without `connectors`, certificates are not compared with them."""
     active = (workflow["major"], workflow["minor"])
     return [
         VersionInfo(f"{r['major']}.{r['minor']}", (r["major"], r["minor"]) == active, r["author"], r["actor"],
-                r["impact"], r["hash"], r["activated_at"])
+                r["impact"], r["hash"], r["activated_at"], standing(read, r["hash"], connectors))
         for r in read.all("look_versions", workflow_id=workflow["id"])
     ]
 

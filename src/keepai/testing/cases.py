@@ -6,7 +6,7 @@ import asyncio
 import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from ..model.errors import ConfigError, KeepError
 from ..model.operations import Kind
 from ..model.policy import Policy
 from ..model.records import Record
+from ..runtime.base import Runtime
 from ..script.check import check
 from .crash import Crashed
 from .fixtures import OF_MUTATIONS, Case, lasts_ms
@@ -51,15 +52,17 @@ class Result(Record):
     questions: tuple[str, ...] = field(default=())  # what a person was asked
 
 
-async def run(source: str, case: Case, connectors: Sequence[Connector], policy: Policy) -> Result:
+async def run(
+    source: str, case: Case, connectors: Sequence[Connector], policy: Policy, runtime: Runtime | None = None,
+) -> Result:
     """Run a case. Raises `ScriptInvalid` if the script cannot be deployed, `ConfigError` if the case cannot be run."""
-    _check_calls(case, connectors)
+    check_calls(case, connectors)
     with tempfile.TemporaryDirectory(prefix="keep-test-") as folder:
-        life = _Life(Path(folder) / "keep.db", source, case, connectors, policy)
+        life = _Life(Path(folder) / "keep.db", source, case, connectors, policy, runtime)
         return await life.live()
 
 
-def _check_calls(case: Case, connectors: Iterable[Connector]) -> None:
+def check_calls(case: Case, connectors: Iterable[Connector]) -> None:
     """Refuse what names an operation that no connector offers, or a fault that a read cannot have."""
     kinds = {spec.full_name: spec.kind for connector in connectors for spec in connector.operations.values()}
     expect = case.get("expect", {})
@@ -73,13 +76,21 @@ def _check_calls(case: Case, connectors: Iterable[Connector]) -> None:
             raise ConfigError(f"The case {case['name']!r}: {fault['call']} only reads: {fault['what']} cannot be.")
 
 
+def grants_of(source: str, case: Case, keep: Keep) -> Grants:
+    """Everything is allowed that the case does not say otherwise."""
+    manifest = check(source, keep.parts.surface).manifest
+    return {**dict.fromkeys(manifest.capabilities if manifest else (), "allow"), **case.get("grant", {})}
+
+
 class _Life:
     """A case from its deploy to its end, through as many hosts as it takes."""
 
     def __init__(
         self, path: Path, source: str, case: Case, connectors: Sequence[Connector], policy: Policy,
+        runtime: Runtime | None,
     ) -> None:
-        self._path, self._source, self._case, self._policy = path, source, case, policy
+        self._path, self._source, self._case, self._runtime = path, source, case, runtime
+        self._policy = replace(policy, certified="off")  # a case is tried before there is a certificate
         self._clock = ManualClock(START)
         self._end_ms = self._clock.now_ms() + lasts_ms(case)
         self._scripted = Scripted(case, World(self._clock))
@@ -89,9 +100,9 @@ class _Life:
         keep = await self._host()
         loop = asyncio.get_running_loop()
         told = loop.get_exception_handler()
-        loop.set_exception_handler(_tell_but_crashes)
+        loop.set_exception_handler(tell_but_crashes)
         try:
-            deployed = await keep.deploy(self._source, grants=self._grants(keep))
+            deployed = await keep.deploy(self._source, grants=grants_of(self._source, self._case, keep))
             await keep.run_now(deployed.workflow_id)  # a case is about what its handlers do, not when
             crash_points.listen(self._scripted.reach)
             for _ in range(ROUNDS_MAX):
@@ -106,13 +117,9 @@ class _Life:
 
     async def _host(self) -> Keep:
         stand_ins = [StandIn(real, self._scripted) for real in self._connectors]
-        return await Keep(self._path, connectors=stand_ins, policy=self._policy, clock=self._clock).__aenter__()
-
-    def _grants(self, keep: Keep) -> Grants:
-        """Everything is allowed that the case does not say otherwise."""
-        told = self._case.get("grant", {})
-        manifest = check(self._source, keep.parts.surface).manifest
-        return {**dict.fromkeys(manifest.capabilities if manifest else (), "allow"), **told}
+        keep = Keep(
+            self._path, connectors=stand_ins, policy=self._policy, clock=self._clock, runtime=self._runtime)
+        return await keep.__aenter__()
 
     async def _until_idle(self, keep: Keep) -> Keep:
         """Run what is due; a host that the case kills is followed by another."""
@@ -121,7 +128,7 @@ class _Life:
                 await keep.run_until_idle()
                 return keep
             except Crashed:
-                await _bury(keep)
+                await bury(keep, self._runtime)
                 self._scripted.dead = False
                 keep = await self._host()
         raise ConfigError(f"The case {self._case['name']!r} kills its host more than {DEATHS_MAX} times.")
@@ -160,19 +167,21 @@ class _Life:
         return Result(self._case["name"], not differences and not problems, differences, problems, told)
 
 
-def _tell_but_crashes(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def tell_but_crashes(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """A host says what went wrong in it; a death that the case itself brought about is no news."""
     if not isinstance(context.get("exception"), Crashed):
         loop.default_exception_handler(context)
 
 
-async def _bury(keep: Keep) -> None:
-    """Let go of what a dead host held; it writes nothing more, not even its end."""
+async def bury(keep: Keep, shared: Runtime | None) -> None:
+    """Let go of what a dead host held; it writes nothing more, not even its end. A shared runtime goes on."""
     parts = keep.parts
     with suppress(Crashed, KeepError):
         await keep.host.close()
-    await parts.runtime.close()
-    await parts.ledger.close()
+    if parts.runtime is not shared:
+        await parts.runtime.close()
+    with suppress(Crashed):
+        await parts.ledger.close()
 
 
 def _why(facts: dict[str, Json]) -> str:

@@ -115,7 +115,12 @@ class Fixtures:
 
 def read(file: Path) -> Fixtures:
     """A file of cases; the `ConfigError` of a wrong one names everything that is wrong with it."""
-    data = _parsed(file)
+    return parse(_text(file), file)
+
+
+def parse(text: str, file: Path) -> Fixtures:
+    """The text of a file of cases."""
+    data = _parsed(text, file)
     try:
         Shape(_File, "a file of cases").build(data)
     except Misfit as misfit:
@@ -140,16 +145,21 @@ def lasts_ms(case: Case) -> int:
     return parse_duration(case.get("lasts", LASTS))
 
 
-def _parsed(file: Path) -> Json:
+def _text(file: Path) -> str:
     try:
         raw = file.read_bytes()
         if len(raw) > BYTES_MAX:
             raise ConfigError(f"{file} has {len(raw):,} bytes; a file of cases has at most {BYTES_MAX:,}.")
-        return cast(Json, tomllib.loads(raw.decode("utf-8")))
+        return raw.decode("utf-8")
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{file} is not UTF-8. Save it as UTF-8.") from None
+
+
+def _parsed(text: str, file: Path) -> Json:
+    try:
+        return cast(Json, tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file} is not TOML: {error}.") from None
 

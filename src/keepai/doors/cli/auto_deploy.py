@@ -21,7 +21,7 @@ from ...model.errors import Finding, KeepError, ScriptInvalid
 from ...script.check import check
 from .. import control
 from .script_commands import deploy_lines
-from .script_files import finding_line
+from .script_files import cases_of, finding_line
 from .text import plain, say
 
 POLL_S = 0.5
@@ -91,7 +91,8 @@ class AutoDeploy:
             say(f"{path.name}: the workflow {plain(name)} is not deployed yet. Type: keep deploy {path.name}")
             return
         try:
-            done = await control.perform(self._keep, "deploy", {"source": seen.text, "configured": self._grants})
+            done = await control.perform(self._keep, "deploy", {
+                "source": seen.text, "configured": self._grants, "cases": cases_of(str(path))})
         except ScriptInvalid as error:
             for finding in error.findings:
                 say(finding_line(path.name, finding))

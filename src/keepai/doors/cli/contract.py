@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,14 +10,12 @@ from pathlib import Path
 import click
 
 from ...connectors.base import OperationSpec
-from ...connectors.user_module import load_user_module
+from ...connectors.own_code import CONTRACT as SUFFIX
 from ...model.errors import ConfigError, KeepError, in_words
 from ...reading.wording import count
-from ...testing.contract import Report, Subject, Trial, examine, operation_of
+from ...testing.contract import Report, Subject, Trial, examine, operation_of, subjects_in
 from .command_session import with_json
 from .text import echo, echo_json, plain, say
-
-SUFFIX = "_contract.py"
 
 
 @click.command(name="test-connector")
@@ -68,9 +65,7 @@ def _beside(path: Path) -> Path:
 
 
 def _subjects(path: Path) -> list[type[Subject]]:
-    module = load_user_module(path.name.removesuffix(".py"), path.parent)
-    classes = [each for each in vars(module).values() if inspect.isclass(each) and each.__module__ == module.__name__]
-    found = [each for each in classes if issubclass(each, Subject) and hasattr(each, "operation")]
+    found = subjects_in(path)
     if not found:
         raise ConfigError(f"{path} has no subject: a class of keepai.testing.contract.Subject with an `operation`.")
     return found

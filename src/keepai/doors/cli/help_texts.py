@@ -24,6 +24,8 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "types": ("keep types keep.d.ts",),
     "test-connector": ("keep test-connector tickets.py",),
     "test": ("keep test                    # every case here", "keep test invoices.js -k lost"),
+    "certify": ("keep certify                 # every script here",
+                "keep certify invoices.js --only 1/death:after:apply"),
     "deploy": (
         "keep deploy invoices.js --grant gmail.search --grant sheets.appendRow=ask",
         "keep deploy invoices.js --dry-run",

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, TypeAlias
 
+from ...engine.certificate import Certification
 from ...engine.deploy import Deployment
 from ...engine.retention import Pruned
 from ...ledger.base import SeenHost
@@ -88,6 +89,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "check": {"": [_FINDING]},
     "types": {"": {"file": "text?", "connectors": [TEXT], "text": TEXT}},
     "test": {"": [{"file": TEXT, **of(Result)}]},
+    "certify": {"": [{"file": TEXT, **of(Certification), "passed": YES, "kept": YES, "made_case": YES}]},
     "test-connector": {"": [{
         "file": TEXT, "operation": TEXT, "class": TEXT, "subject": TEXT, "broken": NUMBER, "untried": [TEXT],
         "trials": [{"trial": TEXT, "said": [TEXT], "effects": NUMBER, "broken": [TEXT], "notes": [TEXT]}],

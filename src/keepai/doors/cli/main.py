@@ -29,6 +29,7 @@ COMMANDS = {
     "check": "script_commands:check",
     "types": "init:types",
     "test": "cases_command:test",
+    "certify": "certify_command:certify",
     "test-connector": "contract:test_connector",
     "deploy": "script_commands:deploy",
     "rollback": "rollback:rollback",

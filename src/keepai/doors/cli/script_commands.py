@@ -23,7 +23,7 @@ from . import names
 from .ask_host import ask_host
 from .command_session import CommandSession, with_json, with_session
 from .completion import WORKFLOW
-from .script_files import finding_line, read_script, say_refused
+from .script_files import cases_of, finding_line, read_script, say_refused
 from .text import echo, echo_json, exact, field, plain, say
 from .wiring import unlock_secrets
 
@@ -85,7 +85,8 @@ def deploy(
     try:
         configured = dict(session.settings().grants)
         done = ask_host(
-            session, "deploy", source=read_script(file), grants=wanted, strand=strand, configured=configured)
+            session, "deploy", source=read_script(file), grants=wanted, strand=strand, configured=configured,
+            cases=cases_of(file))
     except ScriptInvalid as error:
         say_refused(file, error, as_json)
         sys.exit(3)
@@ -130,6 +131,7 @@ def deploy_lines(done: dict[str, Any]) -> list[str]:
     word = "deployed" if done["changed"] else "is deployed already: the script has not changed"
     lines = [f"{name} {done['version']} {word}  ({done['workflow_id']})"]
     allowed = [each for each in done["capabilities"] if each not in (*done["not_granted"], *done["must_ask"])]
+    lines += [f"  certificate  {plain(done['certificate']['words'])}"] if done["certificate"] else []
     lines += [f"  may use      {', '.join(allowed)}"] if allowed else []
     lines += [f"  must ask     {', '.join(done['must_ask'])}"] if done["must_ask"] else []
     lines += [f"  keep.toml    {plain(each)}" for each in done["configured"]]

@@ -9,6 +9,8 @@ from ...model.errors import ConfigError, Finding, ScriptInvalid
 from ...reading.wording import count
 from .text import echo_json, paint, plain, say
 
+CASES = ".test.toml"
+
 
 def read_script(file: str) -> str:
     """The text of a script; `-` is standard input."""
@@ -20,6 +22,18 @@ def read_script(file: str) -> str:
         raise ConfigError(f"{file}:{line}: this is not UTF-8. Save the script as UTF-8.") from None
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}.") from None
+
+
+def cases_beside(script: Path) -> Path | None:
+    """The file of cases of a script, if there is one with its name."""
+    beside = script.with_name(script.name.removesuffix(".js") + CASES)
+    return beside if beside.is_file() else None
+
+
+def cases_of(script: str) -> str | None:
+    """The text of that file."""
+    beside = cases_beside(Path(script))
+    return read_script(str(beside)) if beside is not None else None
 
 
 def finding_line(file: str, finding: Finding) -> str:

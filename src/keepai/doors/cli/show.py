@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -11,8 +12,10 @@ import click
 from ...ledger.base import Row
 from ...ledger.rows import approval_record, mutation_record, run_record
 from ...model.clock import SystemClock, iso, parse_iso
+from ...model.errors import ConfigError
 from ...reading.look import Look
 from ...reading.wording import ago, clock
+from ...reading.workflow_details import versions
 from . import names
 from .command_session import CommandSession, with_json, with_session
 from .completion import ANYTHING
@@ -40,6 +43,8 @@ def show(session: CommandSession, id: str, as_json: bool) -> None:
             kind, whole = "workflow", str(names.workflow(look, id)["id"])
         shown = look.views.version()
         data = {"what": kind, **_SHOWN[kind](look, whole), "shown": shown}
+        if kind == "workflow":
+            data["certificate"] = _certificate(session, look, whole)
     if as_json:
         echo_json(data)
     else:
@@ -55,6 +60,17 @@ def _workflow(look: Look, id: str) -> Data:
         **record.to_json(), "blocked": stop.to_json() if stop else None, "grants": grants, "versions": versions,
         "history": _history(look, id, id), "acts": _acts(look, id),
     }
+
+
+def _certificate(session: CommandSession, look: Look, id: str) -> str:
+    """How the active version stands, compared with the connectors that keep.toml has now."""
+    connectors = None
+    with suppress(ConfigError):
+        settings = session.settings(connectors=True)
+        connectors = {each.name: each for each in settings.connectors} if settings.file else None
+    row = look.read.one("workflow_by_id", workflow_id=id)
+    assert row is not None, "it was just found"
+    return next(v.certificate.words for v in versions(look.read, row, connectors) if v.active)
 
 
 def _run(look: Look, id: str) -> Data:

@@ -118,6 +118,15 @@ create table script (
   primary key (workflow_id, major, minor)
 );
 
+-- That Keep itself tried a script and found no fault, by the hash of its text: the last such time. What it was tried
+-- with is in `facts`; engine/certificate.py says when that no longer holds.
+create table certificate (
+  script_hash text not null primary key,
+  facts text not null,
+  made_by text not null,
+  made_at bigint not null
+);
+
 create table topic (
   workflow_id bigint not null references workflow (id),
   name text collate "C" not null,

@@ -47,6 +47,15 @@ select * from script where workflow_id = :workflow_id and major = :major and min
 -- Every version of a workflow's script, oldest first.
 select * from script where workflow_id = :workflow_id order by major, minor;
 
+-- name: certificate_put
+-- Keep has tried a script and found no fault; what it was tried with before no longer counts.
+insert into certificate (script_hash, facts, made_by, made_at) values (:script_hash, :facts, :actor, :now)
+on conflict (script_hash) do update set facts = excluded.facts, made_by = excluded.made_by, made_at = excluded.made_at;
+
+-- name: certificate_get
+-- The certificate of a script.
+select * from certificate where script_hash = :script_hash;
+
 -- name: topic_upsert
 -- Declare a topic and who takes its events.
 insert into topic (workflow_id, name, subscriber) values (:workflow_id, :name, :subscriber)

@@ -17,7 +17,7 @@
 --   entry to account that tells all of it (ledger/account.py), with a hash over the entry and the one before;
 --   account_subject finds the entries that tell of one thing.
 --
--- Every table but host, channel and notice has workflow_id in its key: first where order is by the sequence numbers that each
+-- Every table but host, certificate, channel and notice has workflow_id in its key: first where order is by the sequence numbers that each
 -- workflow counts itself, never by time; after the id of a run, an event or an input where that finds a row, because ids
 -- sort by time: what many workflows write at one moment lies on the same few pages. Ids are numbers here, and the keys of
 -- mutations bytes; ledger/stored_ids.py gives and takes them as everybody else sees them. Times are milliseconds since
@@ -85,6 +85,15 @@ create table script (
   activated_at integer not null,
   primary key (workflow_id, major, minor)
 );
+
+-- That Keep itself tried a script and found no fault, by the hash of its text: the last such time. What it was tried
+-- with is in `facts`; engine/certificate.py says when that no longer holds.
+create table certificate (
+  script_hash text not null primary key,
+  facts text not null,
+  made_by text not null,
+  made_at integer not null
+) without rowid;
 
 create table topic (
   workflow_id integer not null references workflow (id),

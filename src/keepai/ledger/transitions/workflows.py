@@ -302,6 +302,12 @@ def finish_run(tx: Tx, run: Run, actor: str) -> None:
     runs.commit_consumer(tx, runs.resume(tx, run, Phase.EMITTING), runs.ConsumerEnd())
 
 
+def certify(tx: Tx, script_hash: str, facts: str, actor: str) -> None:
+    """Keep a certificate: Keep itself has tried this script and found no fault."""
+    tx.run("certificate_put", script_hash=script_hash, facts=facts, actor=actor, now=tx.now)
+    note(tx, None, "certify", script_hash, actor, stored(facts))
+
+
 def note(tx: Tx, workflow_id: str | None, act: str, subject: str, actor: str, detail: Json) -> None:
     """Keep what a person did, in the transaction that does it."""
     said = encode(detail)

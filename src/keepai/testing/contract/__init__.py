@@ -14,8 +14,8 @@ Connectors are judged by what the engine makes of them: `engine/outside.py` give
 does in a host. The bar is no second effect, and no "it did not happen" about something that did.
 """
 
-from .examine import Report, Trial, examine, operation_of
+from .examine import Report, Trial, examine, operation_of, subjects_in
 from .http import HttpSubject
 from .subject import CANARY, Fault, Subject
 
-__all__ = ["CANARY", "Fault", "HttpSubject", "Report", "Subject", "Trial", "examine", "operation_of"]
+__all__ = ["CANARY", "Fault", "HttpSubject", "Report", "Subject", "Trial", "examine", "operation_of", "subjects_in"]

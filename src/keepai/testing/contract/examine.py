@@ -6,6 +6,7 @@ Each trial begins with a fresh outside and ends with a count made from there.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...connectors.base import OperationSpec
+from ...connectors.user_module import load_user_module
 from ...engine.outside import Answer
 from ...model.errors import ConfigError, ConnectorError, Transient
 from ...model.operations import Kind
@@ -103,6 +105,13 @@ def _has_canary(make: Make, folder: Path) -> bool:
         return not connector.secrets or any(CANARY in value for value in connector.entrusted())
     finally:
         subject.close()
+
+
+def subjects_in(path: Path) -> list[type[Subject]]:
+    """The subjects of a file that says how to test a connector."""
+    module = load_user_module(path.name.removesuffix(".py"), path.parent)
+    classes = [each for each in vars(module).values() if inspect.isclass(each) and each.__module__ == module.__name__]
+    return [each for each in classes if issubclass(each, Subject) and hasattr(each, "operation")]
 
 
 def operation_of(make: Make) -> OperationSpec:
