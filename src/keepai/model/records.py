@@ -285,6 +285,7 @@ class Run(Record):
     updated_at: int
     due_at: int | None = None  # the time of its cron schedule
     bytes: int = 0  # what it has stored in the ledger so far, without the events that it published
+    parked: int = 0  # not 0: it waits while others of its workflow go on
 
     @property
     def status(self) -> str:

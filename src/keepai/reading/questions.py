@@ -11,7 +11,7 @@ from typing import cast
 
 from ..engine.approval import in_words
 from ..engine.failure import inputs_of
-from ..engine.next_step import AskAgain, AskRepair, NextStep, Now, Wait, look, step_of_run
+from ..engine.next_step import AskAgain, AskRepair, NextStep, Now, Wait, look, of_run, step_of_run
 from ..ledger.account import of_subject
 from ..ledger.base import Reader, Row
 from ..ledger.rows import mutation_record
@@ -98,13 +98,14 @@ class Questions:
 
     def seen(self, run: Run, now_ms: int) -> StoppedRunFacts:
         """A stopped run and what decides about it."""
-        now = self.now(run.workflow_id, now_ms)
+        parts = self._host.parts if self._host else None
+        now = of_run(self._read, run.workflow_id, now_ms, self._policy, parts, run)
         mutation = self._mutation(run)
         doubt = self.doubt(mutation) if mutation else None
         titles = tuple(str(row["title"]) for row in inputs_of(self._read, run))
+        step, present = step_of_run(now, run, now.stopped), now.manifest.handler(run.handler) is not None
         return StoppedRunFacts(
-            run, now.workflow, step_of_run(now, run), now.manifest.handler(run.handler) is not None, mutation,
-            now.stopped.approval if now.stopped else None, titles, doubt,
+            run, now.workflow, step, present, mutation, now.stopped.approval if now.stopped else None, titles, doubt,
             self._result_read(run, now.workflow, doubt) if doubt else (),
             repairs_of(self._read, run, self._policy.repairs_max) if run.reason is Reason.LOGIC else None,
         )

@@ -19,6 +19,7 @@ from ...model.states import (
     MutationStatus,
     Phase,
     Status,
+    Waiting,
     WorkflowStatus,
     check,
 )
@@ -124,6 +125,19 @@ def move(tx: Tx, workflow_id: str, target: WorkflowStatus, act: str, actor: str)
     )
     tx.tell(workflow_id, "workflow", workflow_id, source, target)
     note(tx, workflow_id, act, workflow_id, actor, None)
+
+
+def set_waiting(tx: Tx, workflow_id: str, waiting: Waiting, actor: str, *, configured: bool = False) -> None:
+    """What else of a workflow goes on while a run of it waits: a person says so, or keep.toml where no person did."""
+    before = tx.row("workflow_by_id", f"there is no workflow {workflow_id}", workflow_id=workflow_id)
+    hit = tx.hits(
+        "workflow_set_waiting", workflow_id=workflow_id, waiting=waiting, configured=int(configured), now=tx.now)
+    if configured and (not hit or before["waiting"] == waiting):
+        return
+    tx.tick(workflow_id)  # whoever has decided something decides it anew
+    tx.tell(workflow_id, "waiting", workflow_id, before["waiting"], waiting)
+    if not configured:
+        note(tx, workflow_id, "set", workflow_id, actor, {"waiting": str(waiting)})
 
 
 def run_now(tx: Tx, workflow_id: str, actor: str) -> list[str]:
