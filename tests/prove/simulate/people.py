@@ -48,6 +48,19 @@ class Person:
                     pass
             await asyncio.sleep(MINUTE / 6)
 
+    async def set_waiting(self, waiting: str) -> None:
+        """Say what goes on while a run waits; if no host is there, try again."""
+        while True:
+            if self._open() is not None:
+                try:
+                    await self._ask(lambda host: host.set("orders", waiting))
+                    return
+                except KeepError:
+                    pass  # there is no such workflow yet
+                except HostGone:
+                    pass
+            await asyncio.sleep(MINUTE / 6)
+
     async def watch(self, over: Callable[[], bool], reprocesses: int) -> None:
         """Look now and then, and act some time later on what was seen."""
         left = reprocesses

@@ -52,13 +52,13 @@ where p.workflow_id = :workflow_id and p.run_id <> :run_id
 order by p.place limit 1;
 
 -- name: run_park
--- A stopped run lets others of its workflow go on.
-update run set parked = seq, updated_at = :now
+-- A stopped run lets others of its workflow go on. When it stopped stays as it is: a clock set back is known by that.
+update run set parked = seq
 where id = :run_id and parked = 0 and status = :status and (status = 'paused' or status = 'failed');
 
 -- name: run_unpark
 -- A parked run is the one that holds its workflow again.
-update run set parked = 0, updated_at = :now where id = :run_id and parked <> 0;
+update run set parked = 0 where id = :run_id and parked <> 0;
 
 -- name: mutation_park
 -- The call of a parked run whose outcome is unknown is not in the way of others.

@@ -32,7 +32,7 @@ class Holds:
 
 def park(tx: Tx, run: Run, holds: Holds) -> None:
     """A stopped run lets others go on; it keeps what it holds."""
-    tx.expect("run_park", f"run {run.id} is no longer {run.status}", run_id=run.id, status=run.state, now=tx.now)
+    tx.expect("run_park", f"run {run.id} is no longer {run.status}", run_id=run.id, status=run.state)
     where = {"workflow_id": run.workflow_id, "run_id": run.id}
     tx.run("mutation_park", **where)
     tx.run("parked_insert", lineage=run.lineage, now=tx.now, **where, **vars(holds))
@@ -46,7 +46,7 @@ def park(tx: Tx, run: Run, holds: Holds) -> None:
 
 def unpark(tx: Tx, run: Run) -> None:
     """A parked run goes on: it holds its workflow until it ends, or is parked again."""
-    tx.expect("run_unpark", f"run {run.id} is no longer parked", run_id=run.id, now=tx.now)
+    tx.expect("run_unpark", f"run {run.id} is no longer parked", run_id=run.id)
     leave(tx, run)
 
 
