@@ -188,18 +188,18 @@ where w.parked <> (select count(*) from parked p where p.workflow_id = w.id);
 
 -- name: never_parked_cause_free
 -- A free event that shares an input with what a parked run has reserved.
-select e.id, p.run_id from parked p
-cross join reservation_cause v cross join event_cause c cross join event e
-where v.workflow_id = p.workflow_id and v.run_id = p.run_id
-  and c.workflow_id = v.workflow_id and c.input_id = v.input_id and e.id = c.event_id and e.attempt = c.attempt
+select e.id, v.run_id from parked_cause v cross join event_cause c cross join event e
+where c.workflow_id = v.workflow_id and c.input_id = v.input_id and e.id = c.event_id and e.attempt = c.attempt
   and e.status = 'pending' and e.reserved_by is null and e.held_by is null;
 
 -- name: never_event_held_for_none
 -- An event that waits for a run that is not parked, or that shares no input with what that has reserved.
 select e.id, e.held_by from event e where e.held_by is not null and not exists (
-  select 1 from parked p cross join reservation_cause v cross join event_cause c
-  where p.workflow_id = e.workflow_id and p.run_id = e.held_by and v.workflow_id = p.workflow_id and v.run_id = p.run_id
-    and c.event_id = e.id and c.workflow_id = e.workflow_id and c.attempt = e.attempt and c.input_id = v.input_id);
+  select 1 from parked_cause v cross join event_cause c
+  where v.workflow_id = e.workflow_id and v.run_id = e.held_by
+    and c.event_id = e.id and c.workflow_id = e.workflow_id and c.attempt = e.attempt and c.input_id = v.input_id)
+and not exists (select 1 from parked_reservation v
+  where v.workflow_id = e.workflow_id and v.run_id = e.held_by and v.event_id = e.id);
 
 -- name: never_open_run_of_no_host
 -- An active run of a host that the ledger does not know.

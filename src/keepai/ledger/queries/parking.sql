@@ -80,14 +80,18 @@ update workflow set waiting = :waiting, waiting_configured = :configured, update
 where id = :workflow_id and (:configured = 0 or waiting_configured = 1);
 
 -- name: event_hold
--- Free events that share an input with what a parked run has reserved wait for that run.
+-- Free events that share an input with what a parked run has reserved, or that it has just let go of, wait for that run.
 update event set held_by = h.run_id, updated_at = :now from (
-  select c.event_id, min(p.run_id) as run_id
-  from parked p cross join reservation_cause v cross join event_cause c cross join event e
-  where p.workflow_id = :workflow_id and v.workflow_id = p.workflow_id and v.run_id = p.run_id
-    and c.workflow_id = v.workflow_id and c.input_id = v.input_id and e.id = c.event_id and e.attempt = c.attempt
-    and e.status = 'pending' and e.reserved_by is null and e.held_by is null
-  group by c.event_id) h
+  select x.event_id, min(x.run_id) as run_id from (
+    select c.event_id, v.run_id from parked_cause v cross join event_cause c cross join event e
+    where v.workflow_id = :workflow_id and c.workflow_id = v.workflow_id and c.input_id = v.input_id
+      and e.id = c.event_id and e.attempt = c.attempt
+      and e.status = 'pending' and e.reserved_by is null and e.held_by is null
+    union all
+    select e.id, v.run_id from parked_reservation v cross join event e
+    where v.workflow_id = :workflow_id and e.id = v.event_id and e.attempt = v.attempt
+      and e.status = 'pending' and e.reserved_by is null and e.held_by is null) x
+  group by x.event_id) h
 where event.id = h.event_id;
 
 -- name: event_unhold

@@ -510,6 +510,19 @@ create view reservation_cause as
 select v.workflow_id, v.run_id, v.event_id, c.input_id from reservation v cross join event_cause c
 where c.workflow_id = v.workflow_id and c.event_id = v.event_id and c.attempt = v.attempt and c.revision <= v.revision;
 
+-- The events for which a parked run keeps others away, as they were reserved: a run that must choose anew, and waits for
+-- its turn, keeps those of the run that it carries on from.
+create view parked_reservation as
+select p.workflow_id, p.run_id, v.event_id, v.attempt, v.revision
+from parked p cross join run r cross join reservation v
+where r.id = p.run_id and v.workflow_id = p.workflow_id
+  and v.run_id = case when r.phase = 'preparing' then coalesce(r.retry_of, r.id) else r.id end;
+
+-- The inputs behind these.
+create view parked_cause as
+select v.workflow_id, v.run_id, c.input_id from parked_reservation v cross join event_cause c
+where c.workflow_id = v.workflow_id and c.event_id = v.event_id and c.attempt = v.attempt and c.revision <= v.revision;
+
 -- An event with the inputs behind its present attempt, those that came while a run had reserved it, and how many payloads
 -- came after the one that it has: all of them, and those that are still kept.
 create view event_standing as
