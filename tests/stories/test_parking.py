@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from keepai import Policy
 from keepai.ledger.invariants import check_invariants
 from keepai.model.errors import Refused
 from keepai.model.records import Escalation
-from tests.harness import TOLD, Story, consumer, producer, take_first, workflow
+from tests.harness import TOLD, Story, consumer, producer, workflow
 
 pytestmark = pytest.mark.both_stores
 
@@ -123,7 +122,9 @@ async def test_with_intake_producers_go_on_and_nothing_else(story: Story) -> Non
 
 
 async def test_as_many_runs_are_parked_as_policy_allows_and_then_nothing_begins(tmp_path: Any) -> None:
-    async with Story(tmp_path / "few", policy=Policy(parked_max=2)) as story:
+    few = tmp_path / "few"
+    few.mkdir()
+    async with Story(few, policy=Policy(parked_max=2)) as story:
         wf = await begun(story, *[(f"o{n}", 5000 + n, f"p{n}") for n in range(4)], ("z", 1, "zoe"))
         assert (len(await questions(story)), booked(story)) == (2, [])
         assert "parked_max" in (await story.keep.explain(wf)).because

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..ledger.base import Reader, Row
 from ..ledger.transitions.parking import ANYTHING, CONNECTOR, TARGET
 from ..model.policy import Policy
-from ..model.records import Record
+from ..model.records import ParkedRun
 from ..model.states import Waiting, shown
 from .wording import count
 
@@ -19,24 +17,11 @@ GOES_ON = {
 }
 
 
-@dataclass(frozen=True)
-class ParkedRun(Record):
-    """A run that waits while others of its workflow go on, and what it holds."""
-
-    run_id: str
-    handler: str
-    status: str
-    parked_at: int
-    holds: tuple[str, ...]  # in words
-    events: int  # that wait, and share an input with what it has reserved
-
-
 def parked_runs(read: Reader, workflow_id: str) -> tuple[ParkedRun, ...]:
     """The parked runs of a workflow, in the order in which they may write."""
     return tuple(
         ParkedRun(
             row["run_id"], row["stopped_in"], shown(row["status"], row["reason"]), row["parked_at"], _holds(row),
-            int(row["events"]),
         )
         for row in read.all("parked_all", workflow_id=workflow_id)
     )
@@ -60,3 +45,12 @@ def full(workflow: Row, policy: Policy) -> str | None:
         f"{workflow['parked']:,} runs of it are parked, the most that policy parked_max allows: nothing else begins "
         "until one of them is answered."
     )
+
+
+def summary(workflow: Row, policy: Policy) -> str:
+    """That runs of a workflow are parked, and what that means for the others; nothing if none is."""
+    if not workflow["parked"]:
+        return ""
+    parked = f" {count(workflow['parked'], 'run')} of it {'is' if workflow['parked'] == 1 else 'are'} parked"
+    return f"{parked}; meanwhile {GOES_ON[Waiting(workflow['waiting'])]}." if full(workflow, policy) is None else (
+        f" {full(workflow, policy)}")

@@ -124,6 +124,9 @@ def of_event(event: Row, runs: Sequence[Run], moves: Sequence[Row], left: str, *
     held = f" {count(event['held'], 'later payload')} came meanwhile and stays on record." if event["held"] else ""
     if event["reserved_by"]:
         return f"Run {event['reserved_by']} has reserved it.{again}{held}"
+    if event["held_by"]:
+        return (f"It waits for run {event['held_by']}, which is parked and works on an input of it: what comes of one "
+                f"input is done in order.{again}{held}")
     if is_result:
         return f"It is a result: no handler takes events of topic {event['topic']!r}.{again}{held}"
     return f"It has waited in topic {event['topic']!r} since {iso(event['created_at'])}.{left}{again}{held}"

@@ -440,7 +440,7 @@ PARKING_BUGS: Mapping[str, tuple[str, Callable[[], list[Patch]]]] = {
     "order_broken": ("order broken", lambda: [_statements({
         "parked_before": ("where p.workflow_id = :workflow_id", "where p.workflow_id = :workflow_id and not exists "
                           "(select 1 from run h where h.id = p.run_id and h.reason = 'held')"),
-        "parked_runs": ("order by p.place", "order by p.place desc")})]),
+        "parked_runs": ("order by p.turn", "order by p.turn desc")})]),
     "place_given_up": ("", lambda: [_statement("parked_insert", "from run r where r.id = :lineage",
                                                "from run r where :lineage <> 0 and r.id = :run_id")]),
     "answered_stays_parked": ("", lambda: [(next_step, "_of_parked", lambda now: [

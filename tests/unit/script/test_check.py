@@ -86,7 +86,7 @@ def test_the_example_of_chapter_06a_is_clean_and_fully_read() -> None:
         ("email.received", "row.created"),
         (
             Handler("pollEmail", HandlerKind.PRODUCER, ("email.received",), (), Schedule(interval_ms=300_000)),
-            Handler("processEmail", HandlerKind.CONSUMER, ("row.created",), ("email.received",), None, True, True),
+            Handler("processEmail", HandlerKind.CONSUMER, ("row.created",), ("email.received",), None, True, True, False),
         ),
         ("gmail.search", "sheets.appendRow"),
     )
@@ -292,7 +292,7 @@ export default workflow;
                 (),
                 Schedule(cron="0 9 * * 1-5", tz="Europe/Berlin"),
             ),
-            Handler("work", HandlerKind.CONSUMER, ("row.out",), ("mail.in",), has_next=True),
+            Handler("work", HandlerKind.CONSUMER, ("row.out",), ("mail.in",), has_next=True, uses_state=False),
         ),
         ("gmail.search",),
     )

@@ -48,12 +48,12 @@ create table workflow (
   event_bytes bigint not null default 0,
   run_bytes bigint not null default 0,
   input_bytes bigint not null default 0,
+  created_at bigint not null,
+  updated_at bigint not null,
   waiting text collate "C" not null default 'stop' constraint workflow_waiting_known check (
     waiting in ('stop', 'intake', 'others')),
   waiting_configured bigint not null default 1, -- keep.toml says so, or nobody; 0: a person said so
-  parked bigint not null default 0, -- how many of its runs are parked
-  created_at bigint not null,
-  updated_at bigint not null
+  parked bigint not null default 0 -- how many of its runs are parked
 );
 
 -- The hosts that have a place here: when each last said that it lives, by the clock of this database. One that was silent
@@ -190,9 +190,9 @@ create table event (
   created_by bigint not null,
   depth bigint not null default 0,
   attempt bigint not null default 1,
-  held_by bigint, -- a parked run: the event shares an input with what that has reserved
   created_at bigint not null,
   updated_at bigint not null,
+  held_by bigint, -- a parked run: the event shares an input with what that has reserved
   unique (workflow_id, seq),
   unique (workflow_id, topic, message_id),
   constraint event_reserved_only_while_pending check (reserved_by is null or status = 'pending'),
@@ -299,7 +299,7 @@ create index run_by_lineage on run (lineage) where retry_of is not null;
 create table parked (
   workflow_id bigint not null references workflow (id),
   run_id bigint not null references run (id),
-  place bigint not null, -- the number of its lineage's first run: among runs with one target, the lower goes first
+  turn bigint not null, -- the number of its lineage's first run: among runs with one target, the lower goes first
   handler text collate "C", -- that may not begin meanwhile
   item_id bigint, -- of a routine: that no other run of it begins
   writes text collate "C" not null constraint parked_writes_known check (writes in ('nothing', 'target', 'connector', 'anything')),
@@ -310,7 +310,7 @@ create table parked (
   primary key (run_id, workflow_id)
 );
 
-create index parked_of_workflow on parked (workflow_id, place);
+create index parked_of_workflow on parked (workflow_id, turn);
 
 create table reservation (
   workflow_id bigint not null,

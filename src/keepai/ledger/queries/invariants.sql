@@ -183,8 +183,9 @@ select id from event where status = 'pending' and payload = '';
 select r.id, p.run_id from run r left join parked p on p.workflow_id = r.workflow_id and p.run_id = r.id
 where r.parked <> 0 and p.run_id is null
 union all select p.run_id, r.id from parked p left join run r on r.id = p.run_id and r.parked <> 0 where r.id is null
-union all select w.id, w.parked from workflow w
-where w.parked <> (select count(*) from parked p where p.workflow_id = w.id);
+union all select c.workflow_id, sum(c.number) from (
+  select id as workflow_id, parked as number from workflow union all select workflow_id, -1 from parked) c
+group by c.workflow_id having sum(c.number) <> 0;
 
 -- name: never_parked_cause_free
 -- A free event that shares an input with what a parked run has reserved.
@@ -207,14 +208,16 @@ select r.id, r.host from run r where r.status = 'active'
 and not exists (select 1 from host h where h.id = r.host and h.epoch = r.epoch);
 
 -- name: never_two_hosts_at_once
--- A run of a host that worked on although a later one had worked on the same workflow before. A run that was parked may
--- have gone on under a later host, after runs that began after it: then the account tells of it last.
-select r.id, r.host from (
-  select id, workflow_id, seq, host, epoch, max(epoch) over (partition by workflow_id order by seq) as newest from run) r
-where r.epoch < r.newest and exists (
-  select 1 from run x where x.workflow_id = r.workflow_id and x.seq < r.seq and x.epoch > r.epoch
-    and (select max(s.entry) from account_subject s where s.subject_id = x.id)
-      < (select min(s.entry) from account_subject s where s.subject_id = r.id));
+-- A run of a host that began after the last that was told of a run of a later host. (A run that was parked may go on under
+-- a later host after runs that began after it.)
+select t.id, t.host from (
+  select id, host, epoch, begins, max(case when begins = 0 then epoch end) over (
+    partition by workflow_id order by entry) as newest from (
+    select r.workflow_id, r.id, r.host, r.epoch, 1 as begins,
+      (select min(s.entry) from account_subject s where s.subject_id = r.id) as entry from run r
+    union all select r.workflow_id, r.id, r.host, r.epoch, 0,
+      (select max(s.entry) from account_subject s where s.subject_id = r.id) from run r) e) t
+where t.begins = 1 and t.epoch < t.newest;
 
 -- name: history_ends
 -- The present state of everything that has one.

@@ -2,7 +2,7 @@
 
 -- name: parked_insert
 -- A run is parked, with what it holds. Its place is that of its lineage.
-insert into parked (workflow_id, run_id, place, handler, item_id, writes, connector, account, target, parked_at)
+insert into parked (workflow_id, run_id, turn, handler, item_id, writes, connector, account, target, parked_at)
 select :workflow_id, :run_id, r.seq, :handler, :item_id, :writes, :connector, :account, :target, :now
 from run r where r.id = :lineage;
 
@@ -17,7 +17,7 @@ update parked set run_id = :new_run_id where workflow_id = :workflow_id and run_
 -- name: parked_runs
 -- The parked runs of a workflow in the order of their places.
 select r.* from parked p cross join run r
-where p.workflow_id = :workflow_id and r.id = p.run_id order by p.place;
+where p.workflow_id = :workflow_id and r.id = p.run_id order by p.turn;
 
 -- name: parked_all
 -- What the parked runs of a workflow hold, in the order of their places.
@@ -25,7 +25,7 @@ select p.*, r.handler as stopped_in, r.status, r.reason,
   (select count(*) from event e where e.workflow_id = p.workflow_id and e.held_by = p.run_id) as events,
   (select count(*) from reservation v where v.workflow_id = p.workflow_id and v.run_id = p.run_id) as reserved
 from parked p cross join run r
-where p.workflow_id = :workflow_id and r.id = p.run_id order by p.place;
+where p.workflow_id = :workflow_id and r.id = p.run_id order by p.turn;
 
 -- name: parked_handlers
 -- The handlers that parked runs of a workflow hold.
@@ -33,11 +33,11 @@ select distinct handler from parked where workflow_id = :workflow_id and handler
 
 -- name: parked_handler
 -- A parked run that holds a handler.
-select run_id from parked where workflow_id = :workflow_id and handler = :handler order by place limit 1;
+select run_id from parked where workflow_id = :workflow_id and handler = :handler order by turn limit 1;
 
 -- name: parked_item
 -- A parked run that holds an item of a routine.
-select run_id from parked where workflow_id = :workflow_id and item_id = :item_id order by place limit 1;
+select run_id from parked where workflow_id = :workflow_id and item_id = :item_id order by turn limit 1;
 
 -- name: parked_before
 -- A parked run that must be done before another run of the workflow may write to a target: one that may write there
@@ -46,10 +46,10 @@ select p.run_id from parked p
 where p.workflow_id = :workflow_id and p.run_id <> :run_id
   and (p.writes = 'anything' or (p.connector = :connector and (
     p.writes = 'connector' or (p.writes = 'target' and p.account = :account and p.target = :target))))
-  and (p.place < (select r.seq from run r where r.id = :lineage) or exists (
+  and (p.turn < (select r.seq from run r where r.id = :lineage) or exists (
     select 1 from mutation m where m.workflow_id = p.workflow_id and m.run_id = p.run_id
       and (m.status = 'in_flight' or m.status = 'needs_reconcile' or m.status = 'indeterminate')))
-order by p.place limit 1;
+order by p.turn limit 1;
 
 -- name: run_park
 -- A stopped run lets others of its workflow go on. When it stopped stays as it is: a clock set back is known by that.

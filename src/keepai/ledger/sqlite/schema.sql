@@ -59,12 +59,12 @@ create table workflow (
   event_bytes integer not null default 0,
   run_bytes integer not null default 0,
   input_bytes integer not null default 0,
+  created_at integer not null,
+  updated_at integer not null,
   waiting text not null default 'stop' constraint workflow_waiting_known check (
     waiting in ('stop', 'intake', 'others')),
   waiting_configured integer not null default 1, -- keep.toml says so, or nobody; 0: a person said so
-  parked integer not null default 0, -- how many of its runs are parked
-  created_at integer not null,
-  updated_at integer not null
+  parked integer not null default 0 -- how many of its runs are parked
 );
 
 create table put_back (
@@ -162,9 +162,9 @@ create table event (
   created_by integer not null,
   depth integer not null default 0,
   attempt integer not null default 1,
-  held_by integer, -- a parked run: the event shares an input with what that has reserved
   created_at integer not null,
   updated_at integer not null,
+  held_by integer, -- a parked run: the event shares an input with what that has reserved
   unique (workflow_id, seq),
   unique (workflow_id, topic, message_id),
   constraint event_reserved_only_while_pending check (reserved_by is null or status = 'pending'),
@@ -269,7 +269,7 @@ create index run_by_lineage on run (lineage) where retry_of is not null;
 create table parked (
   workflow_id integer not null references workflow (id),
   run_id integer not null references run (id),
-  place integer not null, -- the number of its lineage's first run: among runs with one target, the lower goes first
+  turn integer not null, -- the number of its lineage's first run: among runs with one target, the lower goes first
   handler text, -- that may not begin meanwhile
   item_id integer, -- of a routine: that no other run of it begins
   writes text not null constraint parked_writes_known check (writes in ('nothing', 'target', 'connector', 'anything')),
@@ -280,7 +280,7 @@ create table parked (
   primary key (run_id, workflow_id)
 ) without rowid;
 
-create index parked_of_workflow on parked (workflow_id, place);
+create index parked_of_workflow on parked (workflow_id, turn);
 
 create table reservation (
   workflow_id integer not null,

@@ -44,6 +44,7 @@ class Version:
     due: Mapping[str, int] = field(default_factory=dict)  # handler → when it is due; every other keeps its due time
     grants: Mapping[str, Grant] = field(default_factory=dict)  # by capability
     actor: str = "person"
+    waiting: Waiting | None = None  # what keep.toml says of what goes on while a run waits for a person
 
 
 def deploy(
@@ -68,6 +69,8 @@ def deploy(
     )
     _declare(tx, workflow_id, version)
     allow(tx, workflow_id, version.grants)
+    if version.waiting is not None:
+        set_waiting(tx, workflow_id, version.waiting, version.actor, configured=True)
     note(tx, workflow_id, "deploy", f"{workflow_id} {major}.{minor}", version.actor, {"hash": version.hash})
     return workflow_id
 
@@ -98,8 +101,12 @@ def allow(tx: Tx, workflow_id: str, grants: Mapping[str, Grant]) -> None:
             tx.tell(workflow_id, "grant", capability, was["mode"] if was else None, rule.mode, said["rule"])
 
 
-def grant_all(tx: Tx, workflow_id: str, rules: Mapping[str, Grant], actor: str) -> None:
-    """A person sets several capabilities at once."""
+def grant_all(
+    tx: Tx, workflow_id: str, rules: Mapping[str, Grant], actor: str, waiting: Waiting | None = None,
+) -> None:
+    """A person sets several capabilities at once, and keep.toml what goes on while a run waits."""
+    if waiting is not None:
+        set_waiting(tx, workflow_id, waiting, actor, configured=True)
     for capability, rule in rules.items():
         grant(tx, workflow_id, capability, rule, actor)
 
