@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from keepai.engine import host
 from keepai.ledger.invariants import RULES
 from keepai.ledger.transitions import events, workflows
 from keepai.ledger.transitions.events import Publication, Registration
@@ -168,8 +167,13 @@ class Explorer:
         self._here: tuple[int, Moment] = (0, None)  # type: ignore[assignment]
         self.parked_most = 0
 
-    async def run(self) -> int:
-        """How many states there are; raises `Broken`."""
+    @property
+    def states(self) -> int:
+        """How many there are."""
+        return len(self._edges)
+
+    async def run(self) -> None:
+        """Find them all; raises `Broken`."""
         self._arrive(None, await self.machine.first())
         while self._todo:
             index = self._todo.popleft()
@@ -180,7 +184,6 @@ class Explorer:
             if index % 500 == 0:
                 await asyncio.sleep(0)
         self._check_ends()
-        return len(self._edges)
 
     # -- steps -------------------------------------------------------------------------------------
 
@@ -209,8 +212,9 @@ class Explorer:
         await self._changes()
 
     def _left_something(self) -> bool:
-        """Whether nothing is open, and events wait: a person gave up a run that had chosen nothing, so it looks later."""
-        return not self.machine.connection.execute("select 1 from run where status in ('active', 'paused', 'failed')").fetchall()
+        """Whether nothing is open: a person gave up a run that had chosen nothing, and its handler looks later."""
+        return not self.machine.connection.execute(
+            "select 1 from run where status in ('active', 'paused', 'failed')").fetchall()
 
     async def _changes(self) -> None:
         """What a person does to the whole workflow."""
@@ -286,8 +290,9 @@ class Explorer:
             event["reserved_by"] for event in rows.events}]
         return (
             machine.alive, machine.at, row["waiting"], row["minor"], looks,
-            tuple((event["status"], event["held_by"] is not None, self._run(holders.get(event["reserved_by"]), rows, now))
-                  for event in rows.events),
+            tuple(
+                (event["status"], event["held_by"] is not None, self._run(holders.get(event["reserved_by"]), rows, now))
+                for event in rows.events),
             tuple(self._run(run, rows, now) for run in free),
             tuple(m["lineage"] == r["lineage"] for r in free for m in rows.mutations[-1:]),
         )
@@ -297,12 +302,14 @@ class Explorer:
             return None
         error = json.loads(run["error"]) if run["error"] else {}
         sent = rows.by_lineage.get(run["lineage"], [])
-        asked = next((a for a in rows.approvals if a["run_id"] == run["id"] and a["status"] in ("pending", "approved")), None)
+        asked = next((
+            a for a in rows.approvals if a["run_id"] == run["id"] and a["status"] in ("pending", "approved")), None)
         crashes = sum(r["status"] == "crashed" and r["lineage"] == run["lineage"] for r in rows.runs)
         own = run["epoch"] == self.machine.ledger.epoch or run["status"] != "active"
         first = next(r for r in rows.runs if r["id"] == run["lineage"])
         return (
-            run["phase"], run["status"], run["reason"], run["parked"] != 0, run["minor"], error.get("code"), own, crashes,
+            run["phase"], run["status"], run["reason"], run["parked"] != 0, run["minor"], error.get("code"), own,
+            crashes,
             run["failures"], run["exhausted"], asked is None and _left(run["retry_at"], now), run["outcome"],
             sent[-1]["status"] if sent else None, sent[-1]["closed_at"] is not None if sent else None,
             sum(r["seq"] < first["seq"] and r["retry_of"] is None and any(
@@ -349,7 +356,8 @@ def _out_of_order(rows: Rows, *, uses_state: bool) -> list[str]:
         sent = [m["status"] for m in rows.by_lineage.get(runs[after["reserved_by"]]["lineage"], ())]
         if later == "c":
             found.append("cause not held: c was taken, and a of the same input has not ended")
-        elif sent and runs[before["reserved_by"]]["phase"] in ("prepared", "mutating") and sent[-1] in (*DOUBT, "applied"):
+        elif sent and sent[-1] in (*DOUBT, "applied") and runs[before["reserved_by"]]["phase"] in (
+                "prepared", "mutating"):
             found.append("target not held: b was sent, and a to the same target has not ended")
     busy = [run for run in rows.runs if run["status"] in OPEN]
     if uses_state and len(busy) > 1:
@@ -381,4 +389,4 @@ WIDE = {
     "next throws": ParkingSetting(grant="allow", answers=("ok", "transient"), events="ab", throws=True, crashes=False),
 }
 
-__all__ = ["WIDE", "Broken", "ParkingSetting", "explore", "host"]
+__all__ = ["WIDE", "Broken", "ParkingSetting", "explore"]

@@ -82,7 +82,7 @@ def waiting(read: Reader, workflow: Row) -> dict[str, int]:
 def graph_captions(
     made: Graph, waits: Mapping[str, int], run: Row | None = None, parked: Mapping[str, int] | None = None,
 ) -> dict[Vertex, str]:
-    """The lines below the names in a picture of the graph: what waits in a topic; of a handler, its open run, and how many
+    """The lines below the names in a picture of the graph: what waits in a topic; the open run of a handler, and how many
     of its runs are parked."""
     said = {v: f"{waits[v.name]:,} waiting" for v in made.vertices if v.kind == "topic" and waits.get(v.name)}
     if run is not None:

@@ -90,7 +90,7 @@ def _entered(world: World, done: Counter[tuple[str, str]]) -> None:
         for topic, id, payload, n in connection.execute("select topic, message_id, payload, attempt from event")}
     for each, count in done.items():
         if each[0] != "mails.send" and count > attempts.get(each, 0):
-            world.problems.append(f"{each[0]} of {each[1]!r} took place {count} times in {attempts.get(each, 0)} attempts")
+            world.problems.append(f"{each} took place {count} times in {attempts.get(each, 0)} attempts")
     acts = {act for (act,) in connection.execute("select distinct act from action")}
     if not acts & {"skip_run", "skip_input", "reject", "skip_event", "finish", "grant", "reprocess"} and not _now(
             world, world.keep.needs_you()):  # type: ignore[union-attr]

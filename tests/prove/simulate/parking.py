@@ -75,7 +75,6 @@ def _watch(world: World) -> None:
     active = connection.execute(_ACTIVE).fetchone()
     if active is None:
         return
-    [[waiting]] = connection.execute("select waiting from workflow")
     sends = connection.execute("select connector || ': ' || target from mutation where status = 'in_flight'").fetchone()
     own = _taken(connection, active[0])
     for parked in connection.execute(_PARKED).fetchall():
@@ -91,9 +90,6 @@ def _watch(world: World) -> None:
         if sends and later and parked[3] != "emitting" and sends[0] in held[1]:
             kind = "order broken" if parked[5] == "held" else "target not held"
             world.problems.append(f"{kind}: {active[2]} writes to {sends[0]} before a parked run of {parked[2]}")
-        if waiting == "intake" and active[2] != "poll" and active[6] > parked[6] and not _begun_before(
-                connection, active[0], parked[0]):
-            world.problems.append(f"{active[2]} goes on while only producers may")
 
 
 def _taken(connection: Any, run_id: int) -> tuple[set[int], set[str]]:
@@ -104,11 +100,6 @@ def _taken(connection: Any, run_id: int) -> tuple[set[int], set[str]]:
         data = json.loads(payload)
         targets.add(f"mails: {data['unit']}" if topic == "booked" else f"books: {data['to']}")
     return inputs, targets
-
-
-def _begun_before(connection: Any, run_id: int, parked_id: int) -> bool:
-    """Whether a lineage began before another was parked, or before only producers might go on."""
-    return True
 
 
 # -- at the end ----------------------------------------------------------------------------------------

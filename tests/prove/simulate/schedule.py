@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -355,6 +355,10 @@ class World:
         if self.weather.waiting:
             await self.person().set_waiting(self.weather.waiting[0])
 
+    def change(self, waiting: str) -> None:
+        """Somebody wants something else to go on while a run waits."""
+        self.spawn(self.person().set_waiting(waiting))
+
     async def _bring_in(self, source: str) -> None:
         self.deploying += 1
         await self.person().deploy(source)
@@ -485,8 +489,8 @@ def play(
     outside = Outside(seed, sky.manners)
     memory = _memory()
     memory.reset(has_power_cuts=sky.cuts > 0)
-    world = World(
-        seed, folder, memory, loop, SimClock(loop), outside, sky, random.Random(seed ^ 0xFA7E), watch=watch)
+    chance = random.Random(seed ^ 0xFA7E)
+    world = World(seed, folder, memory, loop, SimClock(loop), outside, sky, chance, watch=watch)
     with patched(world):
         try:
             _play(world)
@@ -528,7 +532,7 @@ def _play(world: World) -> None:
     world.befall(sky.deploys, world.redeploy)
     world.befall(sky.vanishes, world.vanish)
     for waiting in sky.waiting[1:]:
-        world.befall(1, lambda waiting=waiting: world.spawn(world.person().set_waiting(waiting)))  # type: ignore[misc]
+        world.befall(1, partial(world.change, waiting))
     world.outside.alarm, world.outside.quiet = world.alarmed, sky.calm
     for _ in range(sky.tabs):
         world.spawn(world.person().watch(lambda: world.quiet, sky.reprocesses))
@@ -558,7 +562,8 @@ def _rests(world: World) -> bool:
     connection = world.keep.parts.ledger._reader  # type: ignore[attr-defined]
     [[left]] = connection.execute("select (select count(*) from input_standing where waiting) "
                                   "+ (select count(*) from run where status in ('active', 'paused', 'failed'))")
-    counts = {"flow": "input where source = 'orders'", "books": "input where source = 'orders'", "items": "item", "letters": "item"}
+    orders = "input where source = 'orders'"
+    counts = {"flow": orders, "books": orders, "items": "item", "letters": "item"}
     tables = counts.values() if world.weather.shape == "both" else [counts[world.weather.shape]]
     known = [count for table in tables for (count,) in connection.execute(f"select count(*) from {table}")]
     return left == 0 and set(known) == {len(world.outside.orders)}

@@ -150,7 +150,8 @@ _BOOKS = """
       async prepare(ctx, state) {
         const [event] = await ctx.peek("orders", { limit: 1 });
         if (!event) return { reservations: [], data: {}, ui: { title: "Nothing" } };
-        return { reservations: [{ topic: "orders", ids: [event.messageId] }], data: event.payload, ui: { title: "Book" } };
+        const reservations = [{ topic: "orders", ids: [event.messageId] }];
+        return { reservations, data: event.payload, ui: { title: "Book" } };
       },
       async mutate(ctx, prepared) {
         if (broken) throw new Error("broken");
@@ -167,7 +168,8 @@ _BOOKS = """
       async prepare(ctx, state) {
         const [event] = await ctx.peek("notes", { limit: 1 });
         if (!event) return { reservations: [], data: {}, ui: { title: "Nothing" } };
-        return { reservations: [{ topic: "notes", ids: [event.messageId] }], data: event.payload, ui: { title: "Note" } };
+        const reservations = [{ topic: "notes", ids: [event.messageId] }];
+        return { reservations, data: event.payload, ui: { title: "Note" } };
       },
       async mutate(ctx, prepared) {
         await ctx.books.enter({ unit: "note " + prepared.data.id, to: prepared.data.to });

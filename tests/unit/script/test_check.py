@@ -86,7 +86,8 @@ def test_the_example_of_chapter_06a_is_clean_and_fully_read() -> None:
         ("email.received", "row.created"),
         (
             Handler("pollEmail", HandlerKind.PRODUCER, ("email.received",), (), Schedule(interval_ms=300_000)),
-            Handler("processEmail", HandlerKind.CONSUMER, ("row.created",), ("email.received",), None, True, True, False),
+            Handler(
+                "processEmail", HandlerKind.CONSUMER, ("row.created",), ("email.received",), None, True, True, False),
         ),
         ("gmail.search", "sheets.appendRow"),
     )
