@@ -82,8 +82,8 @@ def waiting(read: Reader, workflow: Row) -> dict[str, int]:
 def graph_captions(
     made: Graph, waits: Mapping[str, int], run: Row | None = None, parked: Mapping[str, int] | None = None,
 ) -> dict[Vertex, str]:
-    """The lines below the names in a picture of the graph: what waits in a topic; the open run of a handler, and how many
-    of its runs are parked."""
+    """The lines below the names in a picture of the graph: what waits in a topic; the open run of a handler, and how
+    many of its runs are parked."""
     said = {v: f"{waits[v.name]:,} waiting" for v in made.vertices if v.kind == "topic" and waits.get(v.name)}
     if run is not None:
         word = "running" if run["status"] == "active" else str(run["status"])
