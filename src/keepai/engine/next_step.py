@@ -19,7 +19,7 @@ from ..model.records import Approval, Mutation, Run
 from ..model.states import MutationStatus, Phase, Reason, Status, Waiting, WorkflowStatus
 from ..script import manifest as manifests
 from ..script.manifest import HandlerKind, Manifest
-from . import approval, parking, permission, repair, scheduler
+from . import approval, holds, permission, repair, scheduler
 from .approval import Standing
 from .host_parts import Parts
 from .relaunch import carry, last_mutation
@@ -221,8 +221,8 @@ def _stopped(read: Reader, run: Run, now: Now, parts: Parts | None) -> Stopped:
         sent, asked, approval.standing(read, run, asked, now.at, now.active, parts) if asked else None,
         permission.granted_meanwhile(read, run), parts is not None and permission.connected_meanwhile(parts, run),
         parts is not None and repair.wanted(read, parts, run),
-        parking.held_behind(read, run, asked) if among_parked else None,
-        parking.asks(run, sent), parking.to_hold(read, run, sent, asked, now.manifest) if among_parked else None,
+        holds.held_behind(read, run, asked) if among_parked else None,
+        holds.asks(run, sent), holds.to_hold(read, run, sent, asked, now.manifest) if among_parked else None,
     )
 
 

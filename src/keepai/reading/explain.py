@@ -21,7 +21,7 @@ from . import reasons
 from .contradictions import MEANINGS
 from .inputs_and_events import held_record, input_status, kept_row, left_by_consumers, looks_at
 from .next_steps import FINISHED, NextSteps, StepAhead
-from .parking import summary
+from .parked_runs import summary
 from .questions import Questions
 from .story import TOLD_MAX, Scope, StoryLine, story_of
 from .unknown_outcome import late_evidence

@@ -28,7 +28,7 @@ from ..model.states import (
 )
 from .inputs_and_events import kept_row
 from .left_items import applied_of, left_actions, sent_again
-from .parking import full
+from .parked_runs import full
 from .questions import Questions, StoppedRunFacts, given_up
 from .unknown_outcome import HOST_KNOWS, NOT_ENDED
 

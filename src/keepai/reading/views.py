@@ -21,7 +21,7 @@ from .explain import Explainer, Explanation
 from .inputs_and_events import event_record, held_record, input_record, kept_row, left_by_consumers
 from .left_items import left_behind
 from .offered_acts import subject
-from .parking import parked_runs
+from .parked_runs import parked_runs
 from .questions import Questions
 from .unknown_outcome import HostFacts
 

@@ -18,6 +18,7 @@ from keepai.engine import (
     commands,
     consumer_run,
     failure,
+    holds,
     host,
     mutation,
     next_step,
@@ -31,7 +32,6 @@ from keepai.engine import (
     runner,
     scheduler,
 )
-from keepai.engine import parking as engine_parking
 from keepai.engine.call_ends import CallEnds
 from keepai.ledger import queries
 from keepai.ledger.sqlite import connection
@@ -430,13 +430,13 @@ def _without_handler(run: Run, facts: Any) -> Any:
     return found if run.phase in (Phase.PREPARING, Phase.EXECUTING) else replace(found, handler=None)
 
 
-_holds = engine_parking.holds
+_holds = holds.holds
 
 #: The same for runs that are parked: name → how what is found begins, and what to replace by what.
 PARKING_BUGS: Mapping[str, tuple[str, Callable[[], list[Patch]]]] = {
     "target_not_held": ("target not held", lambda: [(parking, "check_target", _nothing)]),
     "cause_not_held": ("cause not held", lambda: [(parking, "hold_events", _nothing)]),
-    "state_not_held": ("state not held", lambda: [(engine_parking, "holds", _without_handler)]),
+    "state_not_held": ("state not held", lambda: [(holds, "holds", _without_handler)]),
     "order_broken": ("order broken", lambda: [_statements({
         "parked_before": ("where p.workflow_id = :workflow_id", "where p.workflow_id = :workflow_id and not exists "
                           "(select 1 from run h where h.id = p.run_id and h.reason = 'held')"),

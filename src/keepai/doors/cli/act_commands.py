@@ -14,7 +14,7 @@ from ...model.acts import ACTS, ANSWERS, Act
 from ...model.permissions import grant_of, matches_of
 from ...model.states import Waiting
 from ...reading.look import Look
-from ...reading.parking import GOES_ON
+from ...reading.parked_runs import GOES_ON
 from ...reading.wording import count
 from . import names
 from .ask_host import ask_host

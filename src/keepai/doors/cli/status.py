@@ -15,7 +15,7 @@ from ...model.states import Waiting
 from ...reading.digest import digest as made
 from ...reading.look import Look
 from ...reading.offered_acts import commands
-from ...reading.parking import GOES_ON
+from ...reading.parked_runs import GOES_ON
 from ...reading.shared_hosts import at_work, place
 from ...reading.wording import ago, count, kept_bytes
 from ...script.duration import BadDuration, parse_duration

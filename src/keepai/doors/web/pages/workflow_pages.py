@@ -21,7 +21,7 @@ from ....reading.graph_svg import svg
 from ....reading.look import Look
 from ....reading.offered_acts import CLASSES
 from ....reading.overview import glances, standing_of
-from ....reading.parking import GOES_ON
+from ....reading.parked_runs import GOES_ON
 from ....reading.shared_hosts import no_runner, place, runner
 from ....reading.wording import kept_bytes
 from ....reading.workflow_details import VersionInfo, schedule_text
