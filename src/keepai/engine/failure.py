@@ -20,6 +20,7 @@ from ..model.errors import (
     NoLookUp,
     NotGranted,
     SenderNotDead,
+    TargetHeld,
     Transient,
     in_words,
 )
@@ -91,6 +92,8 @@ def _evidence(error: KeepError) -> object:
         return error.sender
     if isinstance(error, HeldBack):
         return error.connector
+    if isinstance(error, TargetHeld):
+        return {"run": error.run_id, "target": list(error.target)}
     cause = error.__cause__
     if not isinstance(error, HostFault) or cause is None:
         return None

@@ -24,6 +24,7 @@ KeepError                   what happened, to what, why, what to do
 │ └ WorkerDied              the script's process is gone; its step is run again
 ├ ApprovalNeeded            a person must see this call before it is sent        → person
 ├ HeldBack                  its turn to be sent has not come yet                 → wait
+├ TargetHeld                a parked run may still write to the same target      → hold
 ├ NeedsAttention            what was applied differs from what is wanted now     → person
 ├ LedgerError               the durable store
 │ ├ Conflict                the row is not in the state that was expected
@@ -60,6 +61,7 @@ class Consequence(StrEnum):
     PERSON = "person"  #: the run waits for a person
     RECONCILE = "reconcile"  #: the run waits until the outcome is known
     WAIT = "wait"  #: the run waits its turn, and goes on in its place
+    HOLD = "hold"  #: the run waits for a parked run
     STOP = "stop"  #: the run fails; evidence is stored
 
 
@@ -70,6 +72,7 @@ OUTCOMES: Mapping[Consequence, tuple[Status, Reason]] = MappingProxyType({
     Consequence.PERSON: (Status.PAUSED, Reason.APPROVAL),
     Consequence.RECONCILE: (Status.PAUSED, Reason.RECONCILIATION),
     Consequence.WAIT: (Status.PAUSED, Reason.LIMIT),
+    Consequence.HOLD: (Status.PAUSED, Reason.HELD),
     Consequence.STOP: (Status.FAILED, Reason.INTERNAL),
 })
 
@@ -278,6 +281,18 @@ class HeldBack(KeepError):
     def __init__(self, message: str | None = None, connector: str = "") -> None:
         super().__init__(message)
         self.connector = connector  # through which the call goes
+
+
+class TargetHeld(KeepError):
+    """A parked run may still write to the same target."""
+
+    code = "held"
+    consequence = Consequence.HOLD
+    item = None
+
+    def __init__(self, message: str, run_id: str, target: tuple[str, str, str]) -> None:
+        super().__init__(message)
+        self.run_id, self.target = run_id, target  # the parked run; connector, account and target of the call
 
 
 class NeedsAttention(KeepError):

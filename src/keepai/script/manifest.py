@@ -35,6 +35,7 @@ class Handler:
     schedule: Schedule | None = None  # None: policy's default interval
     has_mutate: bool = False
     has_next: bool = False
+    uses_state: bool = True  # it may return a state; False: it certainly does not
     reads: tuple[str, ...] = ()  # the connectors that it is seen to read, sorted
 
     def is_woken_by(self, connector: str) -> bool:

@@ -203,7 +203,7 @@ class LaneTransaction(PostgresTransaction):
 
     def __init__(self, of: PostgresTransaction) -> None:
         super().__init__(of.connection, of.ids, of.host, of.epoch, of.wire)
-        self.now, self.kept = of.now, of.kept
+        self.now, self.kept, self.parked = of.now, of.kept, of.parked
 
     def ask_early(self, query: str, **params: object) -> Callable[[], list[Row]]:
         """Ask for rows with what is asked next."""

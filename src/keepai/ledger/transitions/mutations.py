@@ -13,7 +13,7 @@ from ...model.states import AFTER_APPLIED, DOUBTFUL, MutationStatus, Phase
 from ..account import as_facts, brief
 from ..base import Row, Tx
 from ..rows import mutation_record
-from . import items, kept_bytes, runs, turns
+from . import items, kept_bytes, parking, runs, turns
 from .runs import Prepared, Stop
 
 
@@ -92,6 +92,7 @@ def send(
 ) -> Mutation:
     """Record the intent; the caller may send only after this commit is on disk. Beyond a limit it is a conflict."""
     tx.count(run.workflow_id, 0, runs=intent.bytes + kept_bytes.of_trace(trace))
+    parking.check_target(tx, run, intent.connector, intent.account, intent.target)
     [earlier] = _ask_earlier(tx, run, intent)()
     mutation = _record(tx, run, intent, earlier, limits)
     runs.keep_trace(tx, run.workflow_id, trace)
