@@ -27,27 +27,43 @@ from keepai.config import Settings
 from keepai.doors.web.page_server import PageServer
 from keepai.model.ids import text_of
 
+#: The copies are of the last 22 hours: the ids of a kind sort by the time that is in them.
+_BEGAN_MS, _STEP_MS = int(time.time() * 1000) - 22 * 3_600_000, 390
+
+
+def _at(k: str) -> str:
+    return f"({_BEGAN_MS} + ({k}) * {_STEP_MS})"
+
+
+def _id(kind: int, k: str = "k") -> str:
+    """An id in SQL; it ends in 16 bits of chance and four of its kind."""
+    return f"(({_at(k)} << 20) | {kind})"
+
+
+def _id_of(kind: int, k: int) -> str:
+    return text_of((_BEGAN_MS + k * _STEP_MS << 20) | kind)
+
+
 _COPIES = """
   with recursive n (k) as (select 1 union all select k + 1 from n where k < {count})
   insert into {table} ({columns}) select {values} from n, (select * from {table} where {where} limit 1) as t
 """
-#: Table → which row is copied, and what is different in the copy number k; an id ends in the four bits of its kind.
+#: Table → which row is copied, and what is different in the copy number k.
 _TABLES: dict[str, tuple[str, dict[str, str]]] = {
     "input": ("source = 'mail'", {
-        "seq": "1000000 + k * 5", "id": "k * 16 + 5", "external_id": "'x' || k",
-        "title": "'Mail of person ' || (k % 977) || ': invoice ' || k", "created_at": "t.created_at + k * 100"}),
+        "seq": "1000000 + k * 5", "id": _id(5), "external_id": "'x' || k",
+        "title": "'Mail of person ' || (k % 977) || ': invoice ' || k", "created_at": _at("k")}),
     "event": ("topic = 'mail.received' and status = 'consumed'", {
-        "seq": "1000001 + k * 5", "id": "k * 16 + 4", "message_id": "'x' || k",
-        "created_at": "t.created_at + k * 100"}),
-    "event_cause": ("1", {"event_id": "k * 16 + 4", "input_id": "k * 16 + 5"}),
+        "seq": "1000001 + k * 5", "id": _id(4), "message_id": "'x' || k", "created_at": _at("k")}),
+    "event_cause": ("1", {"event_id": _id(4), "input_id": _id(5)}),
     "run": ("kind = 'consumer' and status = 'committed' and outcome is not null", {
-        "seq": "1000002 + k * 10", "id": "k * 16 + 3", "lineage": "k * 16 + 3",
-        "created_at": "t.created_at + k * 200"}),
-    "reservation": ("1", {"run_id": "k * 16 + 3", "event_id": "k * 32 + 4", "message_id": "'x' || (k * 2)"}),
+        "seq": "1000002 + k * 10", "id": _id(3), "lineage": _id(3), "created_at": _at("k")}),
+    "reservation": ("1", {
+        "run_id": _id(3), "event_id": _id(4, "k * 2"), "message_id": "'x' || (k * 2)"}),
     "mutation": ("status = 'applied'", {
-        "seq": "1000003 + k * 10", "id": "k * 16 + 6", "run_id": "k * 16 + 3", "lineage": "k * 16 + 3",
+        "seq": "1000003 + k * 10", "id": _id(6), "run_id": _id(3), "lineage": _id(3),
         "mutation_key": "cast('key ' || k as blob)", "idempotency_key": "'key ' || k",
-        "created_at": "t.created_at + k * 200"}),
+        "created_at": _at("k")}),
 }
 _HALF = ("run", "reservation", "mutation")
 
@@ -71,9 +87,10 @@ def grow(path: Path, count: int) -> None:
 def addresses(wf: str, run: str) -> list[str]:
     """What is measured."""
     lists = [f"/workflows/{wf}/{name}" for name in ("inputs", "outputs", "runs")]
-    found = ["/", *lists, *(f"{each}?before=1400000" for each in lists), f"{lists[0]}?status=pending",
-             f"{lists[0]}?text=invoice+7", f"{lists[0]}?text=nowhere", f"{lists[1]}?status=failed", "/needs-you"]
-    things = [f"/inputs/{text_of(42 * 16 + 5)}", f"/outputs/{text_of(42 * 16 + 6)}", f"/runs/{run}"]
+    everything = ["/", "/inputs", "/outputs", "/runs", "/search?text=invoice+7", "/needs-you"]
+    found = [*everything, *lists, *(f"{each}?before=1400000" for each in lists), f"{lists[0]}?status=pending",
+             f"{lists[0]}?text=invoice+7", f"{lists[0]}?text=nowhere", f"{lists[1]}?status=failed"]
+    things = [f"/inputs/{_id_of(5, 42)}", f"/outputs/{_id_of(6, 42)}", f"/runs/{run}"]
     return [*found, *things, f"/workflows/{wf}", f"/workflows/{wf}/events"]
 
 

@@ -53,8 +53,8 @@ def test_the_engine_does_every_act_of_the_table_and_no_other() -> None:
     assert {"skip_event", "grant"} <= named <= set(ACTS)
 
 
-def test_the_control_socket_takes_every_act_and_two_looks() -> None:
-    assert set(control.REQUESTS) == set(REQUESTS) | {"needs_you", "explain"}
+def test_the_control_socket_takes_every_act_and_three_looks() -> None:
+    assert set(control.REQUESTS) == set(REQUESTS) | {"needs_you", "explain", "page_origin"}
     assert all(control.REQUESTS[name] == act.params for name, act in REQUESTS.items())
 
 

@@ -645,9 +645,11 @@ def test_lock_holds_what_the_project_asks_for() -> None:
 
 
 def test_npm_lock_pins_by_hash_and_names_no_address() -> None:
-    wanted = json.loads((ROOT / "package.json").read_text("utf-8"))["dependencies"]
+    asked = json.loads((ROOT / "package.json").read_text("utf-8"))
+    wanted = {**asked["dependencies"], **asked["devDependencies"]}
     packages = json.loads((ROOT / "package-lock.json").read_text("utf-8"))["packages"]
-    assert packages[""]["dependencies"] == wanted, "run `npm install --package-lock-only`"
+    locked_to = {**packages[""]["dependencies"], **packages[""]["devDependencies"]}
+    assert locked_to == wanted, "run `npm install --package-lock-only`"
     for name, version in wanted.items():
         assert packages[f"node_modules/{name}"]["version"] == version, f"{name}: name one exact version"
     for name, package in packages.items():

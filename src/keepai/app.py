@@ -213,6 +213,10 @@ class Keep:
         """Every question that only a person can answer, oldest first."""
         return await self._look(Views.needs_you, self._clock.now_ms(), wf)
 
+    async def page_origin(self) -> str | None:
+        """Where the page of this host is, if it has one."""
+        return self.page
+
     async def explain(self, id: str) -> Explanation:
         """Why anything stands where it stands, and who or what can move it."""
         return await self._look(Views.explain, id, self._clock.now_ms())

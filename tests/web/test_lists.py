@@ -112,7 +112,7 @@ async def test_an_output_leads_back_to_all_its_inputs(story: Story) -> None:
 
 
 @pytest.mark.parametrize(("what", "standing"), [
-    ("nothing", "done"), ("asked", "needs you"), ("broken", "failed"), ("later", "waiting"), ("paused", "paused"),
+    ("nothing", "watching"), ("asked", "needs you"), ("broken", "failed"), ("later", "waiting"), ("paused", "paused"),
     ("broken and paused", "failed"),
 ])
 async def test_a_workflow_stands_as_people_would_say(story: Story, what: str, standing: str) -> None:
@@ -130,6 +130,6 @@ async def test_a_workflow_stands_as_people_would_say(story: Story, what: str, st
     [glance] = overview.glances(read, looked, story.clock.now_ms())
     assert glance.standing == standing
     assert ("until somebody resumes it" in glance.because) == what.endswith("paused")
-    [arrived] = glance.inputs
+    [arrived] = overview.traffic(read, wf).inputs
     assert (arrived.source, arrived.type, arrived.total) == ("feed", "item", 1)
     assert (arrived.pending, arrived.done) == ((0, 1) if what in ("nothing", "paused") else (1, 0))

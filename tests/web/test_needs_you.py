@@ -6,6 +6,7 @@ import asyncio
 import html
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -61,9 +62,9 @@ async def test_the_card_of_an_approval_says_which_rule_asked(every: tuple[Served
 
 async def test_home_plans_no_check_before_the_answer(every: tuple[Served, dict[str, str]]) -> None:
     served, flows = every
-    cards = (await served.get("/")).body.split("<article")
-    [card] = [each for each in cards if f"/workflows/{flows['approval']}/inputs" in each]
-    assert "Next check after your answer" in text(card)
+    rows = (await served.get("/")).body.split("<tr>")
+    [row] = [each for each in rows if f"/workflows/{flows['approval']}/inputs" in each]
+    assert "after your answer" in text(row)
 
 
 # What stands on a card
@@ -115,13 +116,18 @@ async def test_the_card_of_a_failed_script_lists_the_repairs_that_were_tried(ask
     await asking.story.keep.skip_run(asked.run_id)
 
 
-async def test_all_questions_stand_on_one_page_and_those_of_a_workflow_on_another(
+async def test_all_questions_stand_in_one_list_and_the_one_in_hand_beside_it(
     every: tuple[Served, dict[str, str]],
 ) -> None:
     served, workflows = every
-    assert (await served.get("/needs-you")).body.count('<article class="card question"') == len(ASKS)
+    page = (await served.get("/needs-you")).body
+    asked = re.findall(r'data-question="(\w+)"', page)
+    assert (len(asked), page.count('<article class="card question"')) == (len(ASKS), 1)
+    chosen = (await served.get(f"/needs-you?q={asked[3]}")).body
+    assert f'id="card-{asked[3]}"' in chosen
+    assert f'name="back" value="/needs-you?q={asked[4]}"' in chosen, "the next question follows an answer"
     one = await served.get(f"/workflows/{workflows['logic']}/needs-you")
-    assert one.body.count('<article class="card question"') == 1
+    assert (one.body.count('<article class="card question"'), "data-question" in one.body) == (1, False)
 
 
 async def test_where_nothing_is_asked_the_page_says_so(standing: Served) -> None:
@@ -205,7 +211,7 @@ async def test_a_result_given_by_hand_is_what_the_script_goes_on_with(asking: Se
     await tab.page.get_by_label("Its result as JSON").fill("{ no JSON")
     await tab.page.get_by_role("button", name="Yes, it happened").click()
     await expect(tab.page.get_by_role("alert")).to_contain_text("result must be JSON")
-    await tab.page.locator("summary", has_text="It happened").click()
+    await expect(tab.page.get_by_label("Its result as JSON")).to_have_value("{ no JSON")
     await tab.page.get_by_label("Its result as JSON").fill('{"id": 7}')
     await tab.page.get_by_role("button", name="Yes, it happened").click()
     await expect(tab.page.get_by_text("has no question for you")).to_be_visible()
@@ -232,11 +238,13 @@ async def test_a_card_in_which_somebody_types_stays_and_others_follow(asking: Se
     one, other = await questions.unknown_blind(asking.story, "typed"), await questions.permission(asking.story, "other")
     [asked] = await asking.story.keep.needs_you(one)
     await tab.page.goto(asking.web.address())
-    await tab.page.get_by_role("link", name="Needs you").first.click()
+    await tab.page.goto(f"{asking.web.origin}/needs-you?q={asked.id}")
+    before = await tab.page.locator("#nav-all .count").inner_text()
     await tab.page.locator(f"#card-{asked.id} summary", has_text="It happened").click()
     await tab.page.get_by_label("Its result as JSON").press_sequentially('{"id"')
-    await asking.story.keep.pause(other)
-    await expect(tab.page.get_by_text("The workflow is paused")).to_be_visible()
+    await asking.story.keep.skip_run((await last(asking.story, other)).id)
+    await asking.story.run()
+    await expect(tab.page.locator("#nav-all .count")).not_to_have_text(before)
     await expect(tab.page.get_by_label("Its result as JSON")).to_have_value('{"id"')
     await expect(tab.page.get_by_label("Its result as JSON")).to_be_focused()
 
@@ -264,3 +272,86 @@ async def test_on_a_phone_cards_and_runs_are_no_wider_than_the_window(
         await tab.page.goto(served.web.origin + path)
         await tab.page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
         assert not await tab.overflows(), path
+
+
+# Many at once, and the keyboard
+
+ROW = 'await ctx.sheets.appendRow({ spreadsheetId: "orders", values: [prepared.data.messageId, 1250] });'
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def six(tmp_path: Path) -> AsyncIterator[Served]:
+    """A host on which six workflows ask whether a row may be added."""
+    async for each in serve(tmp_path, policy=POLICY, connectors=questions.connectors()):
+        await each.sign_in()
+        for number in range(6):
+            source = questions.acting(f"orders-{number}", ROW)
+            await questions.asked(each.story, source, grants={"feed.list": "allow", "sheets.appendRow": "ask"})
+        yield each
+
+
+async def entered(served: Served, tab: Tab, path: str) -> None:
+    """A page, in a browser that is signed in already."""
+    name, _, value = served.cookie.partition("=")
+    await tab.page.context.add_cookies([{"name": name, "value": value, "url": served.web.origin}])
+    await tab.page.add_init_script(f"localStorage.setItem('keep.token', '{served.csrf}')")
+    await tab.page.goto(served.web.origin + path)
+
+
+async def test_a_call_stands_in_the_words_of_a_person_and_exactly_below(six: Served) -> None:
+    said = text((await six.get("/needs-you")).body)
+    assert "Add a row to orders: invoice-7 · 1,250" in said
+    assert 'sheets.appendRow: spreadsheetId="orders", values=["invoice-7",1250]' in said
+
+
+async def test_six_questions_are_answered_from_the_keyboard_alone(six: Served, tab: Tab) -> None:
+    await entered(six, tab, "/")
+    await tab.page.keyboard.press("g")
+    await tab.page.keyboard.press("n")
+    await expect(tab.page.locator("[data-question]")).to_have_count(6)
+    for left in range(5, -1, -1):
+        await tab.page.wait_for_load_state()
+        await tab.page.keyboard.press("1")
+        await expect(tab.page.get_by_role("button", name="Approve", exact=True)).to_be_focused()
+        await tab.page.keyboard.press("Enter")
+        await expect(tab.page.locator("[data-question]")).to_have_count(left if left > 1 else 0)
+        await expect(tab.page.locator("article.question")).to_have_count(1 if left else 0)
+    await six.story.run()
+    assert len(six.story.world.effects) == 6
+
+
+async def test_several_calls_are_looked_at_and_approved_each_by_itself(six: Served, tab: Tab) -> None:
+    await entered(six, tab, "/needs-you?text=orders")
+    first = [each.id for each in await six.story.keep.needs_you()][:3]
+    for id in first:
+        await tab.page.locator(f"input[type=checkbox][value={id}]").check()
+    await six.story.keep.approve(first[0])  # somebody else was quicker
+    await tab.page.get_by_role("button", name="Review the chosen").click()
+    await expect(tab.page.get_by_role("heading", level=1)).to_have_text("Approve 2 calls?")
+    await six.story.keep.reject(first[1])
+    await tab.page.get_by_role("button", name="Approve the chosen").click()
+    await expect(tab.page.locator(".note.done")).to_contain_text("1 call approved")
+    refused = f"1 call not answered. Nothing was changed: {first[1]} has moved"
+    await expect(tab.page.get_by_role("alert")).to_contain_text(refused)
+    await six.story.run()
+    assert len(six.story.world.effects) == 2
+
+
+async def test_only_calls_can_be_answered_together_and_only_as_they_were_shown(six: Served) -> None:
+    asked = await six.story.keep.needs_you()
+    run = {"act": "approve", f"v.{asked[0].run_id}": "9"}
+    for fields in ({"act": "approve"}, {"act": "stop", f"v.{asked[0].id}": "9"}, run, {f"v.{asked[0].id}": "x", **run},
+                   {"act": "approve", f"v.{asked[0].id}": "1"}):
+        await six.post("/needs-you/answer-several", **fields)
+    assert await six.story.keep.needs_you() == asked
+
+
+@pytest.mark.parametrize("context", [PHONE], indirect=True)
+async def test_on_a_phone_the_answers_are_in_reach_of_any_question(
+    every: tuple[Served, dict[str, str]], tab: Tab,
+) -> None:
+    served, _ = every
+    await entered(served, tab, "/needs-you")
+    for each in await served.story.keep.needs_you():
+        await tab.page.goto(f"{served.web.origin}/needs-you?q={each.id}")
+        await expect(tab.page.locator(".answers .button, .answers button").first).to_be_in_viewport()

@@ -129,7 +129,7 @@ async def test_under_a_plain_address_another_server_gets_the_cookie_and_cannot_a
 ) -> None:
     question = await asked(plain)
     await tab.page.goto(plain.web.address())
-    await expect(tab.page.get_by_role("heading", name="lines")).to_be_visible()
+    await expect(tab.page.get_by_role("row", name="lines")).to_be_visible()
     assert plain.web.origin == f"http://127.0.0.1:{plain.web.port}"
     await tab.page.goto(f"http://127.0.0.1:{other.port}/")
     [stolen] = other.got

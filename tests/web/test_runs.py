@@ -58,7 +58,7 @@ async def page(served: Served, path: str) -> str:
 
 def listed(body: str) -> list[str]:
     """The runs of a list."""
-    return re.findall(r'<h2><a href="/runs/(run_\w+)">', body)
+    return re.findall(r'<th scope="row"><a href="/runs/(run_\w+)">', body)
 
 
 # The list
@@ -142,12 +142,12 @@ async def test_what_stopped_a_run_can_be_answered_on_its_page(served: Served, ta
     run = await last(served.story, wf)
     await tab.page.goto(served.web.address())
     await tab.page.get_by_role("link", name="logic", exact=True).click()
-    await tab.page.get_by_role("link", name="Runs").click()
+    await tab.page.get_by_role("link", name="Runs").last.click()
     await tab.page.get_by_role("link", name="answer").click()
     await expect(tab.page.locator(".failing mark")).to_contain_text("const total = prepared.data.payload.total;")
-    await expect(tab.page.locator("#whole-script pre")).to_be_hidden()
-    await tab.page.get_by_text("The whole script").click()
-    await expect(tab.page.locator("#whole-script pre")).to_contain_text("export default Keep.workflow")
+    await expect(tab.page.locator("#whole-script .code")).to_be_hidden()
+    await tab.page.locator("summary", has_text="The whole script").click()
+    await expect(tab.page.locator("#whole-script .code")).to_contain_text("export default Keep.workflow")
     await tab.page.locator("#call-1 > summary").click()
     await expect(tab.page.locator("#call-1")).to_contain_text('"messageId": "invoice-7"')
     await tab.page.locator("summary", has_text="Give it up").click()
@@ -155,7 +155,7 @@ async def test_what_stopped_a_run_can_be_answered_on_its_page(served: Served, ta
     await expect(tab.page.locator(".note.done")).to_contain_text("It was given up.")
     assert tab.page.url.endswith(f"/runs/{run.id}")
     await served.story.run()
-    await expect(tab.page.locator("#standing .status")).to_have_text("✓ committed")
+    await expect(tab.page.locator("#standing .status")).to_have_text("✓ done")
 
 
 async def test_a_run_that_only_waits_can_be_hurried_or_given_up(served: Served, tab: Tab) -> None:

@@ -49,7 +49,7 @@ async def test_the_graph_says_what_waits_and_which_run_is_open(served: Served) -
     page = (await served.get(f"/workflows/{wf}")).body
     drawn = page.partition('class="keep-graph"')[2].partition("</svg>")[0]
     assert re.search(r'class="topic"><title>topic in</title>.*?>2 waiting<', drawn, re.S)
-    assert re.search(r'class="consumer"><title>consumer take</title>.*?>paused: mutating<', drawn, re.S)
+    assert re.search(r'class="consumer paused"><title>consumer take</title>.*?>paused: mutating<', drawn, re.S)
     assert drawn
     assert "style" not in drawn
     assert "1 question for you" in texts(page)
@@ -86,7 +86,7 @@ async def test_an_input_that_waits_says_for_what_and_its_page_has_the_card(serve
     wf = await held(served)
     listed = await served.get(f"/workflows/{wf}/inputs")
     assert "take is paused:approval: “sheets.appendRow:" in texts(listed.body)
-    assert "→ waits for take" in texts(listed.body)
+    assert "waits for take" in texts(listed.body)
     pages = [(await served.get(f"/inputs/{each.id}")).body for each in await served.story.keep.inputs(wf)]
     assert ["May this be sent?" in page for page in pages] == [True, False]
     assert "value=\"approve\"" in pages[0]

@@ -66,6 +66,11 @@ def number_of(text: str) -> int | None:
     return number if text_of(number) == text else None  # `int` accepts more than one spelling
 
 
+def earliest(prefix: str, ms: int) -> str:
+    """The lowest id of a kind that can have been made at this moment, or later."""
+    return text_of(max(1, ms) << (CHANCE_BITS + KIND_BITS) | KINDS[prefix][0])
+
+
 def range_of(beginning: str) -> tuple[str, str] | None:
     """The first and the last id with this beginning; None if there is none."""
     prefix, line, digits = beginning.partition("_")

@@ -416,6 +416,13 @@ def _untold(condition: Condition, params: Json, kinds: Kinds) -> str:
     return "" if _is_number(odd) else f", and {_shown(odd)[:80]} is no number"
 
 
+def surely(condition: Condition, params: Json) -> bool:
+    """Whether a condition is certainly true of a call: of every value at its path, of which there is at least one."""
+    values, kind = _values(params, condition.path, {}), _kind(condition.path, {})
+    comparable = condition.operator in ("=", "!=", "in") or all(map(_is_number, values))
+    return bool(values) and comparable and all(_compares(value, condition, kind) for value in values)
+
+
 def _compares(value: Json, condition: Condition, kind: ParamKind) -> bool:
     if condition.operator == "in":
         assert isinstance(condition.value, list)

@@ -8,6 +8,9 @@ In reading order:
 `inbox_entries.py`       what is kept in the inboxes
 `lists.py`               the same lists a page at a time, newest first
 `overview.py`            every workflow at a glance
+`activity.py`            how much came in, went out and failed in each of the last 24 hours
+`charts.py`              that as a picture
+`call_sentences.py`      a call in a person's words
 `shared_hosts.py`        the hosts of a ledger that several share, and which one runs a workflow
 `workflow_details.py`    one workflow: handlers, schedules, versions, permissions
 `parked_runs.py`         what goes on while a run waits, and what parked runs hold, in words
@@ -28,6 +31,7 @@ In reading order:
 `notice_texts.py`        questions and the digest as messages to people
 `everything_shown.py`   all of that, piece by piece, to be compared at two places
 `excerpt.py`             the line of a script that an error points at
+`code_colours.py`        a script's text in pieces, each with its kind, to be coloured
 `diffs.py`               what differs between two texts, or two contents
 `wording.py`             times, numbers and sizes in words
 """

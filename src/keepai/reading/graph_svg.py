@@ -46,15 +46,19 @@ class SvgBox:
         return self.y + TALL // 2
 
 
-def svg(graph: Graph, counts: Mapping[Vertex, str] | None = None, *, styled: bool = True) -> str:
-    """The graph as one SVG element; `counts` says something short of a vertex, such as "3 waiting".
+def svg(
+    graph: Graph, counts: Mapping[Vertex, str] | None = None, *, styled: bool = True,
+    ways: Mapping[Vertex, str] | None = None, states: Mapping[Vertex, str] | None = None,
+) -> str:
+    """The graph as one SVG element; `counts` says something short of a vertex, such as "3 waiting", `ways` is where it
+    leads, `states` are further classes of it.
 
     A page that allows no inline style takes it without, and has `STYLE` in its own sheet."""
-    boxes = _placed(graph)
+    boxes, role = _placed(graph), "group" if ways else "img"
     wide = max((box.right for box in boxes.values()), default=WIDE) + EDGE
     tall = max((box.y + TALL for box in boxes.values()), default=TALL) + EDGE
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="keep-graph" role="img" viewBox="0 0 {wide} {tall}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="keep-graph" role="{role}" viewBox="0 0 {wide} {tall}" '
         f'width="{wide}" height="{tall}" aria-labelledby="keep-graph-title keep-graph-desc">',
         '<title id="keep-graph-title">Topics and handlers</title>',
         f'<desc id="keep-graph-desc">{_shown(" ".join(sentences(graph, counts)))}</desc>',
@@ -62,7 +66,9 @@ def svg(graph: Graph, counts: Mapping[Vertex, str] | None = None, *, styled: boo
         '<defs><marker id="keep-graph-arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" '
         'orient="auto"><path class="arrow" d="M0,0 L8,4 L0,8 z"/></marker></defs>',
         *(_edge(boxes[edge.source], boxes[edge.target]) for edge in graph.edges),
-        *(_vertex(vertex, box, (counts or {}).get(vertex)) for vertex, box in boxes.items()),
+        *(_linked((ways or {}).get(vertex),
+                  _vertex(vertex, box, (counts or {}).get(vertex), (states or {}).get(vertex, "")))
+          for vertex, box in boxes.items()),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
@@ -155,12 +161,16 @@ def _walk(
 # -- how things look -------------------------------------------------------------------------------
 
 
-def _vertex(vertex: Vertex, box: SvgBox, said: str | None) -> str:
+def _linked(way: str | None, drawn: str) -> str:
+    return f'<a href="{escape(way)}">{drawn}</a>' if way else drawn
+
+
+def _vertex(vertex: Vertex, box: SvgBox, said: str | None, state: str) -> str:
     name = vertex.name if len(vertex.name) <= NAME_MAX else vertex.name[: NAME_MAX - 1] + "…"
     first, center = box.middle + (-3 if said else 5), box.x + WIDE // 2
     count = f'<text class="count" x="{center}" y="{box.middle + 14}" text-anchor="middle">{_shown(said)}</text>'
     return (
-        f'<g class="{escape(vertex.kind)}"><title>{_shown(f"{vertex.kind} {vertex.name}")}</title>'
+        f'<g class="{escape(f"{vertex.kind} {state}".strip())}"><title>{_shown(f"{vertex.kind} {vertex.name}")}</title>'
         f'<rect class="box" x="{box.x}" y="{box.y}" width="{WIDE}" height="{TALL}" '
         f'rx="{TALL // 2 if vertex.kind == "topic" else 6}"/>'
         f'<text x="{center}" y="{first}" text-anchor="middle">{_shown(name)}</text>'

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 from ..ledger.base import Reader, Row
 from ..ledger.rows import item_record, mutation_record, run_record
 from ..model.codec import stored
+from ..model.ids import KIND_BITS, KINDS, number_of, text_of
 from ..model.records import Event, Input, Item, Mutation, Record, Run
 from .inputs_and_events import event_record, input_record, kept_row, takers_of, waits_for
 from .overview import COUNTED_MAX
@@ -22,8 +23,11 @@ T = TypeVar("T")
 
 ROWS = 50
 SPAN = 50_000
+SPAN_OF_ALL = 20_000  #: of the lists of all workflows, several of which make one page of a search
 FAN_MAX = 1_000  #: inputs of one output are counted so far
 _END = 1 << 62  #: behind every place
+
+ALL = None  #: instead of a workflow's id: the list goes through all of them, by the time of their ids
 
 #: How inputs can be asked for; "needs you" are those of the pending ones that wait for a person.
 INPUT_STATUSES = ("pending", "needs you", "done", "late", "skipped")
@@ -94,8 +98,12 @@ class RunRow(Record):
     items: int
 
 
-def inputs(read: Reader, workflow_id: str, wanted: ListFilter, rows: int = ROWS) -> ListPage[InputRow]:
+def inputs(read: Reader, workflow_id: str | None, wanted: ListFilter, rows: int = ROWS) -> ListPage[InputRow]:
     """What came in, each with what went out because of it, and with what it still waits for."""
+    if workflow_id is ALL:
+        listed, floor = _newest(read, "newest_inputs", "inp", wanted, rows)
+        takers_by = {row["id"]: takers_of(read, row) for row in read.all("workflow_all")}
+        return _cut([(_place_of(r), _came(read, r, takers_by[r["workflow_id"]])) for r in listed], rows, floor)
     takers = takers_of(read, kept_row(read, "workflow_by_id", workflow_id=workflow_id))
     if wanted.status in ("pending", "needs you"):
         waiting = read.all("look_inputs_waiting", workflow_id=workflow_id, limit=COUNTED_MAX)
@@ -105,8 +113,11 @@ def inputs(read: Reader, workflow_id: str, wanted: ListFilter, rows: int = ROWS)
     return _cut([(int(r["seq"]), _came(read, r, takers)) for r in found], rows, floor)
 
 
-def outputs(read: Reader, workflow_id: str, wanted: ListFilter, rows: int = ROWS) -> ListPage[OutputRow]:
+def outputs(read: Reader, workflow_id: str | None, wanted: ListFilter, rows: int = ROWS) -> ListPage[OutputRow]:
     """What went out, each with how many inputs led to it."""
+    if workflow_id is ALL:
+        listed, floor = _newest(read, "newest_mutations", "mut", wanted, rows)
+        return _cut([(_place_of(row), _went(read, row)) for row in listed], rows, floor)
     found, floor = _searched(read, "list_mutations", "list_mutations_floor", workflow_id, wanted, rows)
     return _cut([(int(row["seq"]), _went(read, row)) for row in found], rows, floor)
 
@@ -133,9 +144,12 @@ def worked(read: Reader, item: Item) -> ItemRow:
 
 
 def runs(
-    read: Reader, workflow_id: str, wanted: ListFilter, handler: str | None = None, rows: int = ROWS,
+    read: Reader, workflow_id: str | None, wanted: ListFilter, handler: str | None = None, rows: int = ROWS,
 ) -> ListPage[RunRow]:
     """What was run, of one handler or of all, each with what it did."""
+    if workflow_id is ALL:
+        listed, floor = _newest(read, "newest_runs", "run", wanted, rows)
+        return _cut([(_place_of(row), _ran(read, row)) for row in listed], rows, floor)
     found, floor = _searched(read, "list_runs", "list_runs_floor", workflow_id, wanted, rows, handler=handler or None)
     return _cut([(int(row["seq"]), _ran(read, row)) for row in found], rows, floor)
 
@@ -160,6 +174,29 @@ def _searched(
     where = {"workflow_id": workflow_id, **wanted.params(), **more}
     floor = read.one(floor_statement, workflow_id=workflow_id, before=where["before"], span=SPAN)
     return read.all(statement, **where, floor=floor["seq"] if floor else 0, limit=rows + 1), floor
+
+
+def _newest(
+    read: Reader, statement: str, prefix: str, wanted: ListFilter, rows: int,
+) -> tuple[list[Row], Row | None]:
+    """The same over all workflows: a place in this list is an id without the bits of its kind."""
+    where = wanted.params()
+    before = int(str(where.pop("before")))
+    last = _id_at(prefix, before) if before < _END >> KIND_BITS else _id_at(prefix, (_END >> KIND_BITS) - 1)
+    floor = read.one(f"{statement}_floor", last_id=last, span=SPAN_OF_ALL)
+    found = read.all(
+        statement, **where, last_id=last, first_id=floor["id"] if floor else _id_at(prefix, 1), limit=rows + 1)
+    return found, {**floor, "seq": _place_of(floor)} if floor else None
+
+
+def _place_of(row: Row) -> int:
+    number = number_of(row["id"])
+    assert number is not None, "rows of these lists have ids"
+    return number >> KIND_BITS
+
+
+def _id_at(prefix: str, place: int) -> str:
+    return text_of(place << KIND_BITS | KINDS[prefix][0])
 
 
 def _few(read: Reader, waiting: list[Row], wanted: ListFilter, rows: int) -> Iterator[Row]:

@@ -49,6 +49,11 @@ def is_repair(question: Escalation) -> bool:
     return question.id.startswith("fix_")
 
 
+def in_bulk(question: Escalation) -> bool:
+    """Whether it may be answered together with others: a call that waits for approval. A repair is looked at alone."""
+    return question.kind == "approval" and "approve" in question.actions and not is_repair(question)
+
+
 def heading(question: Escalation) -> str:
     """What is asked, in a few words."""
     if is_repair(question):

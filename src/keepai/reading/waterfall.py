@@ -95,17 +95,38 @@ class Scale:
         width = min(WIDTH, max(_LEAST, right - left))
         return Bar(round(max(0.0, min(left, WIDTH - width)), 1), round(width, 1))
 
+    def moment_at(self, part: float) -> int:
+        """The moment at a part of the picture's width."""
+        low, high = self._whole.since, self._whole.until
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._at(middle) < part * self._total else (low, middle)
+        return high if part else self._whole.since
+
     def _at(self, moment: int) -> float:
         passed = Span(self._whole.since, max(self._whole.since, min(moment, self._whole.until)))
         return passed.length - sum(wait.within(passed) * (1 - drawn) for wait, drawn in self._waits)
 
 
-def waterfall(run: Run, moves: Sequence[Row], trace: Sequence[Traced], now_ms: int) -> tuple[StepBar, ...]:
-    """The steps of a run in their order."""
+def _scaled(run: Run, moves: Sequence[Row], now_ms: int) -> tuple[Scale, Span, list[tuple[str, Span]]]:
     end = now_ms if run.state in OPEN else run.updated_at
     whole = Span(run.created_at, max(run.created_at, end))
     waits = list(_waits(moves, whole.until))
-    scale = Scale(whole, [span for _, span in waits])
+    return Scale(whole, [span for _, span in waits]), whole, waits
+
+
+def ticks(run: Run, moves: Sequence[Row], now_ms: int, number: int = 5) -> tuple[str, ...]:
+    """The times below a picture, evenly from its left edge to its right: how long after its beginning each is."""
+    scale, whole, _ = _scaled(run, moves, now_ms)
+    if not whole.length:
+        return ()
+    parts = [scale.moment_at(place / (number - 1)) - whole.since for place in range(number)]
+    return tuple(duration_text(part) if part else "0" for part in parts)
+
+
+def waterfall(run: Run, moves: Sequence[Row], trace: Sequence[Traced], now_ms: int) -> tuple[StepBar, ...]:
+    """The steps of a run in their order."""
+    scale, whole, waits = _scaled(run, moves, now_ms)
     spans = dict(_steps(run, moves, whole.until))
     steps = dict.fromkeys([*spans, *(line.step for line in trace)])
     did = {step: [line for line in trace if line.step == step] for step in steps}

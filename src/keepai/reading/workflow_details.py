@@ -103,6 +103,13 @@ def parked_of(read: Reader, workflow: Row) -> Counter[str]:
     return Counter(str(row["handler"]) for row in rows)
 
 
+def graph_states(made: Graph, run: Row | None) -> dict[Vertex, str]:
+    """The handlers in a picture of the graph that stand still: "failed" or "paused"."""
+    stopped = run is not None and run["status"] in ("failed", "paused")
+    return {v: str(run["status"]) for v in made.vertices
+            if stopped and run is not None and v.kind != "topic" and v.name == run["handler"]}
+
+
 def handler_times(read: Reader, workflow: Row, manifest: Manifest) -> list[HandlerTimes]:
     """When each handler of the active version runs, in the order of its script."""
     rows = {str(r["handler"]): r for r in read.all("handler_due", workflow_id=workflow["id"])}

@@ -19,6 +19,7 @@ from ...reading.look import Look
 from ...reading.parked_runs import GOES_ON
 from ...reading.wording import count
 from . import names
+from .answer_many import answering
 from .ask_host import ask_host
 from .command_session import CommandSession, with_json, with_session, with_shown
 from .completion import WORKFLOW, IdParam
@@ -258,5 +259,6 @@ def _json(text: str | None, answer: str) -> Any:
 #: Command → itself: those above, and one for each other act.
 COMMANDS: dict[str, click.Command] = {
     **{act.command: _made(name, act) for name, act in ACTS.items() if act.said and act.on},
+    **{name: answering(name) for name in ("approve", "reject")},
     **{str(each.name): each for each in (run_now, set_, grant, skip, send, resolve)},
 }

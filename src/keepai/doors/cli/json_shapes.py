@@ -22,9 +22,11 @@ from ...ledger.moving import Moved
 from ...model import records
 from ...model.acts import ACTS
 from ...model.errors import Finding
+from ...reading.activity import Activity
 from ...reading.blast import Blast
 from ...reading.digest import Digest
 from ...reading.explain import Explanation
+from ...reading.overview import WorkflowGlance
 from ...testing.cases import Result
 from ...testing.rehearsal import Rehearsal
 from .narrator import NewsLine
@@ -120,6 +122,11 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "serve": {"a line for each happening, on stderr": _NOTE},
     "status": {"": {"host": YES, "refused": "text?", "shown": NUMBER, "workflows": [
         {**of(records.Workflow), "blocked": _BLOCKED, "needs_you": [TEXT]}]}},
+    "watch": {"": {
+        "workflows": [{**of(WorkflowGlance), "lately": of(Activity)}], "questions": [of(records.Escalation)],
+        "runs": [of(records.Run)],
+    }},
+    "open": {"": {"address": TEXT}},
     "todo": {"": [{**of(records.Escalation), "commands": [TEXT]}]},
     "digest": {"": of(Digest)},
     "inputs": {"": [of(records.Input)]},
@@ -133,6 +140,9 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "blast": {"": of(Blast)},
     "logs": {"; with -f a line for each": [{**of(records.Traced), "handler": TEXT, "at": TIME}]},
     **{act.command: {"": _ACT} for act in ACTS.values() if "shown" in act.params},
+    **{name: {"": _ACT, "with --where, --workflow or --all": {
+        "act": TEXT, "chosen": [{"id": TEXT, "workflow": TEXT, "version": NUMBER, "what": TEXT}], "done": [TEXT],
+        "refused": [{"id": TEXT, "message": TEXT}]}} for name in ("approve", "reject")},
     "notify test": {"": [{"channel": TEXT, "sent": YES, "said": TEXT}]},
     "hosts": {"": [{**of(SeenHost), "state": TEXT}]},
     "host dead": {"": _ACT},

@@ -37,6 +37,8 @@ COMMANDS = {
     "dev": "dev:dev",
     "serve": "serve:serve",
     "status": "status:status",
+    "watch": "watch:watch",
+    "open": "open_command:open_page",
     "todo": "todo:todo",
     "inputs": "list_commands:inputs",
     "outputs": "list_commands:outputs",

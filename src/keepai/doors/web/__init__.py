@@ -14,7 +14,9 @@ In reading order:
     render.py        Jinja with everything from outside escaped, invisible characters too; style and script
     deep_checks.py   the thorough check of the page Health; the ledger's part runs in a process of its own
     demo_page.py     what `keep demo --ui` adds: Home with three buttons, and a session that outlives the host
-    pages/           the pages; templates/ their texts; static/ style, script and what came from npm
+    pages/           the pages; templates/ their texts; static/ style, script and what came from npm:
+                     keep.js keeps an open page true, keys.js has the keys and the palette, times.js the reader's
+                     zone, forms.js what was typed and refused, token.js the token of the session
 
 ## A page
 

@@ -12,6 +12,7 @@ from ...model.acts import ACTS, Act
 from ...model.clock import parse_iso
 from ...model.records import Escalation, Run
 from ...reading import offered_acts
+from ...reading.call_sentences import sentence_of
 from ...reading.diffs import differences
 from ...reading.excerpt import Excerpt, excerpt
 from ...reading.look import Look
@@ -46,6 +47,7 @@ class Card:
 
     question: Escalation
     heading: str
+    sentence: str  # the call in a person's words; empty if it is about none
     workflow: str
     why: str
     answers: tuple[AnswerForm, ...]
@@ -99,10 +101,17 @@ def _card(look: Look, question: Escalation, name: str) -> Card:
     until = moments.get("may_arrive_until")
     arrives_s = None if until is None else max(0, math.ceil((until - look.now_ms) / 1000))
     return Card(
-        question, offered_acts.heading(question), name, str(facts.get("why") or ""),
+        question, offered_acts.heading(question), sentence_of(facts), name, _why(facts),
         _answers(question), _later(question), moments, arrives_s, tuple(rows), same,
         _place(look, question), _changes(look, question),
     )
+
+
+def _why(facts: Mapping[str, Any]) -> str:
+    """Why somebody is asked, without the call, which the card says already."""
+    why = str(facts.get("why") or "")
+    said = f"“{facts.get('attempted')}” "
+    return f"This {why.removeprefix(said)}" if why.startswith(said) else why
 
 
 def _answers(question: Escalation) -> tuple[AnswerForm, ...]:

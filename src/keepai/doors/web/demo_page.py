@@ -21,11 +21,11 @@ from ...model.records import Mutation
 from ...model.states import MutationStatus
 from ...reading import lists
 from ...reading.look import Look
-from ...reading.overview import glances
 from ...testing.crash import kill_self_at
 from ..demo_folder import WORKFLOW, ForgetfulSheets, deliver, rows_by_subject
+from .pages.workflow_pages import glance_at
 from .sessions import HandedSession
-from .site import page, site
+from .site import show, site
 
 #: At this point the row is on disk, and the host does not know it yet.
 MID_CALL = "local.sheets.synced"
@@ -62,11 +62,15 @@ class DemoPage:
     def routes(self) -> list[Route]:
         """Home with the buttons, and what the buttons do."""
         return [
-            page("/", "demo.html", self._read),
+            Route("/", self._home),
             Route("/demo/mail", self._mail, methods=["POST"]),
             Route("/demo/plug", self._plug, methods=["POST"]),
             Route("/demo/lose", self._lose, methods=["POST"]),
         ]
+
+    async def _home(self, request: Request) -> Response:
+        glance = glance_at(request)
+        return await show(request, "demo.html", lambda look, it: {**glance(look, it), **self._read(look, it)})
 
     async def _mail(self, request: Request) -> Response:
         """An e-mail arrives."""
@@ -99,7 +103,7 @@ class DemoPage:
         listed = lists.inputs(look.read, workflow["id"], lists.ListFilter(), SHOWN)
         hosts = look.read.all("look_hosts", limit=SHOWN)
         return {
-            "glances": glances(look.read, look.views, look.now_ms), "rows": sum(rows.values()),
+            "rows": sum(rows.values()),
             "emails": sum(row["total"] for row in look.read.all("look_inputs_by_kind", workflow_id=workflow["id"])),
             "told": [_told(look, each, rows) for each in listed.rows],
             "hosts": hosts, "died": [host["pid"] for host in hosts[1:] if not host["ended_at"]],

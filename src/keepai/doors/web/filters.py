@@ -78,7 +78,7 @@ def _choice(asked: Mapping[str, str], name: str, known: tuple[str, ...]) -> str:
 
 def place(text: str) -> int | None:
     """A place in a list, as an address has it."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 18 else None
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
 
 
 def paging(path: str, asked: Filters, listed: ListPage[Any], more: Mapping[str, str] = MappingProxyType({})) -> Paging:

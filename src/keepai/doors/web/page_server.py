@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ...config import Settings
-from ...model.errors import ConfigError
+from ...model.errors import ConfigError, LedgerError
+from ...reading.activity import ActivityCounts
 from ..connections import listening
 from ..http_server import HttpServer, http_bounds
 from .guard import LOCALHOST, Guard, PageNames, is_loopback
@@ -57,24 +59,33 @@ class PageServer:
         handed = self._demo.handed if self._demo else None
         self.sessions = Sessions(self._settings.password, asyncio.get_running_loop().time, handed)
         self._names = PageNames(self._host or f"{self.sessions.label}.{LOCALHOST}", self.port, self.is_private)
+        self._activity = ActivityCounts()
         self.app = self._app()
         self._server = HttpServer(self.app, listeners, http_bounds("The page", self._settings.policy))
         await self.live.start()
         self._keep.page = None if self._host in _ANYWHERE else self.origin
         self._server.begin()
+        self._counting = asyncio.ensure_future(self._count_ahead())
         return self
+
+    async def _count_ahead(self) -> None:
+        """Count the last day before somebody asks: over a big ledger the first time takes a moment."""
+        with suppress(LedgerError):
+            await self.looks.read(lambda look: self._activity.of(look.read, look.now_ms))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None,
     ) -> None:
         self._keep.page = None
+        self._counting.cancel()
         await self.live.close()
         await self._server.end()
         self.looks.close()
 
     def _app(self) -> Guard:
         assets = Assets()
-        here = Site(self._keep, self.looks, self.live, self.sessions, Renderer(assets, THINGS), LINKS)
+        renderer = Renderer(assets, THINGS)
+        here = Site(self._keep, self.looks, self.live, self.sessions, renderer, LINKS, self._activity)
         return make(here, self._names, assets, self._demo.routes() if self._demo else ())
 
     @property

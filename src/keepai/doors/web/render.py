@@ -28,6 +28,8 @@ from ...model.acts import ACTS
 from ...model.clock import iso
 from ...model.errors import ConfigError
 from ...model.visible_text import visible
+from ...reading.call_sentences import output_sentence
+from ...reading.charts import chart, sparkline
 from ...reading.wording import ago, clock, count
 
 #: What templates may use of Jinja's own: nothing that gives markup.
@@ -40,6 +42,7 @@ TONES: Mapping[str, tuple[str, str]] = MappingProxyType({
     **dict.fromkeys(("waiting", "pending", "reserved", "needs_reconcile", "asked", "ask", "late"), ("wait", "○")),
     **dict.fromkeys(("needs you", "needs_attention", "indeterminate"), ("ask", "!")),
     **dict.fromkeys(("failed", "crashed", "deny", "rejected", "refused"), ("bad", "✕")),
+    **dict.fromkeys(("watching",), ("good", "◉")), **dict.fromkeys(("idle",), ("quiet", "✓")),
     **dict.fromkeys(("paused", "stopped"), ("quiet", "‖")),
     **dict.fromkeys(("skipped", "superseded", "abandoned", "void", "expired", "declined"), ("quiet", "–")),
 })
@@ -47,7 +50,12 @@ TONES: Mapping[str, tuple[str, str]] = MappingProxyType({
 #: A stored word → what people read.
 WORDS: Mapping[str, str] = MappingProxyType({
     "in_flight": "being sent", "needs_reconcile": "unknown, being looked up", "indeterminate": "unknown, needs you",
-    "needs_attention": "needs you",
+    "needs_attention": "needs you", "unknown_outcome": "unknown outcome", "logic": "script failed",
+    "exhausted": "tried too often", "precondition": "missing outside", "internal": "internal error",
+    "attention": "differs", "committed": "done", "superseded": "another carries on", "abandoned": "given up",
+    "paused:transient": "waits to try again", "paused:approval": "waits for approval",
+    "paused:reconciliation": "looks up what happened", "failed:logic": "script failed",
+    "failed:internal": "internal error",
 })
 
 
@@ -58,7 +66,11 @@ class Renderer:
     """Makes pages from templates."""
 
     def __init__(self, assets: Assets, things: Mapping[str, str]) -> None:
-        self._environment = environment(assets, things)
+        self._environment, self._things = environment(assets, things), things
+
+    def address(self, id: str) -> str | None:
+        """Where the page of an id is."""
+        return address_of(self._things, id)
 
     def page(self, template: str, context: Mapping[str, Any]) -> str:
         """A whole page."""
@@ -68,19 +80,24 @@ class Renderer:
 def environment(assets: Assets, things: Mapping[str, str]) -> Environment:
     """The environment for everything that is shown in a browser; `things` says where the page of an id is."""
 
-    def address(id: str) -> str | None:
-        path = things.get(id[:4])
-        return path.format(id=id) if path else None
-
     made = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, finalize=shown,
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, auto_reload=False,
     )
     made.filters = {name: FILTERS[name] for name in _PLAIN_FILTERS} | {
         "as_json": as_json, "when": when, "at": at, "iso": iso, "count": count, "word": word,
+        "sparkline": lambda numbers, label: Markup(sparkline(numbers, label)),  # noqa: S704 - numbers, and our own words
+        "chart": lambda *given: Markup(chart(*given)),  # noqa: S704 - the same
     }
-    made.globals = {"static": assets.address, "tone": tone, "address": address, "ACTS": ACTS}
+    made.globals = {"static": assets.address, "tone": tone, "ACTS": ACTS,
+                    "address": lambda id: address_of(things, id), "call_sentence": output_sentence}
     return made
+
+
+def address_of(things: Mapping[str, str], id: str) -> str | None:
+    """Where the page of an id is; its kind ends at the line below the letters."""
+    path = things.get(id[: id.find("_") + 1])
+    return path.format(id=id) if path else None
 
 
 def shown(value: Any) -> Any:
@@ -107,7 +124,7 @@ def at(context: Context, then_ms: int) -> Markup:
     """A time of day here, with the date if it is older than a day; for stories, in which distances matter."""
     exact = iso(then_ms)
     day = "" if context["now_ms"] - then_ms < _DAY_MS else f"{exact[:10]} "
-    return Markup('<time datetime="{}" title="{}">{}{}.{:03}</time>').format(
+    return Markup('<time class="clock" datetime="{}" title="{}">{}{}.{:03}</time>').format(
         exact, exact, day, clock(then_ms), then_ms % 1000,
     )
 

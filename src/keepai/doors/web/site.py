@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from ...reading.activity import ActivityCounts
 from ...reading.look import Look
 from .guard import Refusal
 from .live import LiveUpdates
@@ -58,6 +59,7 @@ class Site:
     sessions: Sessions
     renderer: Renderer
     links: tuple[NavLink, ...]
+    activity: ActivityCounts
 
 
 def site(request: Request) -> Site:

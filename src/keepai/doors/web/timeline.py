@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ...ledger.base import Reader
+from ...ledger.rows import mutation_record
 from ...model.codec import encode, stored
+from ...reading.call_sentences import output_sentence
 from ...reading.story import StoryLine
 
 #: Machine and target → what happened. A move that is not here is shown with its states.
@@ -43,6 +46,15 @@ SENTENCES: Mapping[tuple[str, str], str] = {
     ("status", "abandoned"): "The run was given up",
 }
 
+SENT_AND_HAPPENED = "An output was sent, and it happened"
+
+#: The beginning of an id → the statement that finds it, its parameter, and the column with its name.
+_NAMED = {
+    "run_": ("run_by_id", "run_id", "handler"), "evt_": ("event_by_id", "event_id", "message_id"),
+    "inp_": ("input_by_id", "input_id", "title"), "itm_": ("item_by_id", "item_id", "title"),
+    "mut_": ("mutation_by_id", "mutation_id", "preview"),
+}
+
 _KINDS = {
     "status": "run", "phase": "run", "reason": "run", "host": "run", "reconcile": "output", "mutation": "output",
     "sign": "output", "revision": "event",
@@ -60,11 +72,34 @@ class TimelineLine:
     subject: str
     kind: str
     state: str
+    name: str = ""  # what people call its subject
 
 
-def lines(story: Iterable[StoryLine]) -> list[TimelineLine]:
+def lines(read: Reader, story: Iterable[StoryLine]) -> list[TimelineLine]:
     """A story, line by line; how a run went through its phases belongs to the run's own page."""
-    return [_line(told) for told in story if told.machine != "phase"]
+    told: list[TimelineLine] = []
+    for line in (_line(each) for each in story if each.machine != "phase"):
+        if told and _at_once(told[-1], line):
+            told[-1] = replace(told[-1], what=SENT_AND_HAPPENED, state=line.state)
+        else:
+            told.append(line)
+    names = {id: _name(read, id) for id in {each.subject for each in told}}
+    return [replace(each, name=names[each.subject]) for each in told]
+
+
+def _at_once(sent: TimelineLine, line: TimelineLine) -> bool:
+    """Whether a line only says that what was just sent happened."""
+    return (sent.state, line.state, line.why, line.by, line.subject) == (
+        "in_flight", "applied", "success response", None, sent.subject)
+
+
+def _name(read: Reader, id: str) -> str:
+    """What people call a thing; empty if it has no better name than its kind."""
+    statement, parameter, column = _NAMED.get(id[:4], ("", "", ""))
+    row = read.one(statement, **{parameter: id}) if statement else None
+    if row is None:
+        return ""
+    return output_sentence(mutation_record(row)) if id.startswith("mut_") else str(row[column])
 
 
 def _line(told: StoryLine) -> TimelineLine:

@@ -22,7 +22,7 @@ from ...model.permissions import matches_of
 from .. import control
 from .guard import SIGN_IN, Guard, PageNames, Refusal
 from .live import STREAMS_MAX
-from .pages import health_page, lists_pages, runs_page, workflow_pages
+from .pages import health_page, lists_pages, needs_you_page, runs_page, search_page, workflow_pages
 from .render import Assets
 from .sessions import ActNote
 from .site import Site, session, site, tell
@@ -31,7 +31,7 @@ _NOT_THERE = Refusal(404, "There is no such page. The first page has links to ev
 
 
 #: The modules with pages.
-PAGES = (workflow_pages, lists_pages, runs_page, health_page)
+PAGES = (workflow_pages, needs_you_page, lists_pages, runs_page, search_page, health_page)
 #: The navigation, in its order.
 LINKS = tuple(sorted((link for pages in PAGES for link in pages.LINKS), key=lambda link: link.order))
 #: The beginning of an id → the path of its page.
@@ -100,6 +100,7 @@ def _refused(here: Site, request: Request, refusal: Refusal) -> Response:
     context = {
         **vars(refusal), "password": here.sessions.has_password and refusal.status in (401, 403, 429),
         "csrf": here.sessions.csrf, "sign_in": SIGN_IN, "outside": refusal.status == 401,
+        "wanted": refusal.status == 401 and request.method == "GET" and request.url.path != "/",
     }
     headers = {"hx-refresh": "true"} if "hx-request" in request.headers else {}
     return HTMLResponse(here.renderer.page("outside.html", context), refusal.status, headers)
@@ -139,7 +140,8 @@ async def act(request: Request) -> Response:
     except KeepError as error:
         note = ActNote("refused", error.message)
     session(request).notes.append(note)
-    return RedirectResponse(_local(form.get("back", "")), 303)
+    back = form.get("stay") if note.kind == "refused" else None
+    return RedirectResponse(_local(back or form.get("back", "")), 303)
 
 
 async def _perform(request: Request, form: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""The lists of a workflow, newest first, and the page of one of their entries: inputs, outputs, items, events.
+"""The lists of a workflow or of all, newest first, and the page of one entry: inputs, outputs, items, events.
 
 An input's page tells its story in order; an output's leads back to every input behind it.
 """
@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 
 from starlette.requests import Request
 
+from ....ledger.base import Row
 from ....model.states import ItemStatus, MutationStatus
 from ....reading import lists
 from ....reading.inputs_and_events import takers_of, waits_for
@@ -22,17 +23,28 @@ from ..site import NavLink, page
 from ..timeline import lines
 
 LINKS = (
+    NavLink("Inputs", "/inputs", order=20), NavLink("Outputs", "/outputs", order=30),
     NavLink("Inputs", "/workflows/{wf}/inputs", order=20), NavLink("Outputs", "/workflows/{wf}/outputs", order=30),
     NavLink("Items", "/workflows/{wf}/items", order=50), NavLink("Events", "/workflows/{wf}/events", order=60),
 )
 THINGS = {"inp_": "/inputs/{id}", "mut_": "/outputs/{id}", "itm_": "/items/{id}", "evt_": "/events/{id}"}
 
 
+def of_one_or_all(look: Look, request: Request) -> tuple[Row | None, dict[str, str] | None]:
+    """The workflow that a list is of; or, for that of all workflows, their names by their ids."""
+    named = request.path_params.get("wf")
+    if named:
+        return look.views.workflow_row(named), None
+    return None, {row["id"]: str(row["name"]) for row in look.read.all("workflow_all")}
+
+
 def _inputs(look: Look, request: Request) -> Mapping[str, Any]:
-    wf = look.views.workflow_row(request.path_params["wf"])
+    wf, names = of_one_or_all(look, request)
     asked = filters(request, lists.INPUT_STATUSES)
-    listed = lists.inputs(look.read, wf["id"], asked.wanted(look.now_ms))
-    return {"wf": wf, "asked_for": asked, "listed": listed, "page": paging(request.url.path, asked, listed)}
+    listed = lists.inputs(look.read, wf["id"] if wf else lists.ALL, asked.wanted(look.now_ms))
+    return {
+        "wf": wf, "names": names, "asked_for": asked, "listed": listed, "page": paging(request.url.path, asked, listed),
+    }
 
 
 def _input(look: Look, request: Request) -> Mapping[str, Any]:
@@ -42,15 +54,18 @@ def _input(look: Look, request: Request) -> Mapping[str, Any]:
     asked = [question for question in look.views.needs_you(look.now_ms, wf["id"])
              if waits & {question.run_id, question.facts.get("item_id")}]
     return {
-        "wf": wf, "input": found, "explained": explained, "story": lines(explained.story), "cards": cards(look, asked),
+        "wf": wf, "input": found, "explained": explained, "cards": cards(look, asked),
+        "story": lines(look.read, explained.story),
     }
 
 
 def _outputs(look: Look, request: Request) -> Mapping[str, Any]:
-    wf = look.views.workflow_row(request.path_params["wf"])
+    wf, names = of_one_or_all(look, request)
     asked = filters(request, tuple(MutationStatus))
-    listed = lists.outputs(look.read, wf["id"], asked.wanted(look.now_ms))
-    return {"wf": wf, "asked_for": asked, "listed": listed, "page": paging(request.url.path, asked, listed)}
+    listed = lists.outputs(look.read, wf["id"] if wf else lists.ALL, asked.wanted(look.now_ms))
+    return {
+        "wf": wf, "names": names, "asked_for": asked, "listed": listed, "page": paging(request.url.path, asked, listed),
+    }
 
 
 def _output(look: Look, request: Request) -> Mapping[str, Any]:
@@ -59,7 +74,7 @@ def _output(look: Look, request: Request) -> Mapping[str, Any]:
     after = place(request.query_params.get("after", "")) or 0
     return {
         "wf": look.views.workflow_row(found.workflow_id), "output": found, "explained": explained,
-        "story": lines(explained.story), "causes": lists.causes(look.read, found, after), "after": after,
+        "story": lines(look.read, explained.story), "causes": lists.causes(look.read, found, after), "after": after,
         "fan_in": lists.fan_in(look.read, found.id), "fan_max": lists.FAN_MAX,
     }
 
@@ -82,7 +97,8 @@ def _item(look: Look, request: Request) -> Mapping[str, Any]:
     assert row is not None, "it was just found"
     return {
         "wf": look.views.workflow_row(found.workflow_id), "item": found, "explained": explained,
-        "story": lines(explained.story), "outputs": lists.worked(look.read, found).outputs, "held_by": row["held_by"],
+        "story": lines(look.read, explained.story), "outputs": lists.worked(look.read, found).outputs,
+        "held_by": row["held_by"],
         "runs": look.read.all("look_runs_of_item", workflow_id=found.workflow_id, item_id=found.id),
         "acts": left_actions(look.read, row),
     }
@@ -109,11 +125,12 @@ def _event(look: Look, request: Request) -> Mapping[str, Any]:
     runs = look.read.all("look_runs_of_event", workflow_id=found.workflow_id, event_id=found.id)
     return {
         "wf": look.views.workflow_row(found.workflow_id), "event": found, "explained": explained,
-        "story": lines(explained.story), "inputs": inputs, "runs": runs,
+        "story": lines(look.read, explained.story), "inputs": inputs, "runs": runs,
     }
 
 
 ROUTES = (
+    page("/inputs", "inputs.html", _inputs), page("/outputs", "outputs.html", _outputs),
     page("/workflows/{wf}/inputs", "inputs.html", _inputs), page("/inputs/{id}", "input.html", _input),
     page("/workflows/{wf}/outputs", "outputs.html", _outputs), page("/outputs/{id}", "output.html", _output),
     page("/workflows/{wf}/items", "items.html", _items), page("/items/{id}", "item.html", _item),

@@ -12,18 +12,20 @@ from ....model.codec import stored
 from ....model.records import Run
 from ....model.states import OPEN, Status
 from ....reading import lists
+from ....reading.code_colours import coloured
 from ....reading.excerpt import excerpt
 from ....reading.explain import Explanation
 from ....reading.look import Look
 from ....reading.offered_acts import CLASSES
 from ....reading.reasons import TRIGGERS
-from ....reading.waterfall import WIDTH, duration_text, waterfall
+from ....reading.waterfall import WIDTH, duration_text, ticks, waterfall
 from ..cards import Card, cards, forms_of_steps, source_of
 from ..filters import filters, paging
 from ..site import NavLink, page
 from ..timeline import lines
+from .lists_pages import of_one_or_all
 
-LINKS = (NavLink("Runs", "/workflows/{wf}/runs", order=40),)
+LINKS = (NavLink("Runs", "/runs", order=40), NavLink("Runs", "/workflows/{wf}/runs", order=40))
 THINGS = {"run_": "/runs/{id}"}
 
 SHOWN_MAX = 50  #: inputs and items of one run
@@ -31,12 +33,12 @@ TRACED_MAX = 500  #: calls and lines of one run, the newest
 
 
 def _runs(look: Look, request: Request) -> Mapping[str, Any]:
-    wf = look.views.workflow_row(request.path_params["wf"])
-    handlers = tuple(str(row["handler"]) for row in look.read.all("list_handlers", workflow_id=wf["id"]))
-    asked = filters(request, tuple(Status), handlers)
-    listed = lists.runs(look.read, wf["id"], asked.wanted(look.now_ms), asked.handler)
+    wf, names = of_one_or_all(look, request)
+    handlers = look.read.all("list_handlers", workflow_id=wf["id"]) if wf else []
+    asked = filters(request, tuple(Status), tuple(str(row["handler"]) for row in handlers))
+    listed = lists.runs(look.read, wf["id"] if wf else lists.ALL, asked.wanted(look.now_ms), asked.handler)
     return {
-        "wf": wf, "asked_for": asked, "listed": listed, "page": paging(request.url.path, asked, listed),
+        "wf": wf, "names": names, "asked_for": asked, "listed": listed, "page": paging(request.url.path, asked, listed),
         "triggers": TRIGGERS, "lasting": duration_text,
     }
 
@@ -48,7 +50,8 @@ def _run(look: Look, request: Request) -> Mapping[str, Any]:
         "wf": look.views.workflow_row(run.workflow_id), "run": run, "explained": explained,
         "title": lists.title_of(run), "trigger": TRIGGERS.get(run.trigger, run.trigger),
         "lasted": None if run.state in OPEN else duration_text(run.updated_at - run.created_at),
-        "story": lines(explained.story), **_stands(look, run, explained), **_did(look, run), **_script(look, run),
+        "story": lines(look.read, explained.story),
+        **_stands(look, run, explained), **_did(look, run), **_script(look, run),
     }
 
 
@@ -67,6 +70,7 @@ def _did(look: Look, run: Run) -> dict[str, Any]:
     lineage = look.read.all("look_lineage", workflow_id=run.workflow_id, lineage=run.lineage)
     return {
         "stages": waterfall(run, moves, trace[-TRACED_MAX:], look.now_ms), "wide": WIDTH,
+        "ticks": ticks(run, moves, look.now_ms),
         "untraced": max(0, len(trace) - TRACED_MAX),
         "inputs": look.read.all("look_inputs_of_run", **where), "items": look.read.all("look_items_of_run", **where),
         "outputs": [mutation_record(row) for row in look.read.all("look_mutations_of_run", **where)],
@@ -79,7 +83,10 @@ def _script(look: Look, run: Run) -> dict[str, Any]:
     """The script version that it ran with, and where in it it failed."""
     source = source_of(look, run)
     place = excerpt(source, run.error.line, run.error.column) if run.error else None
-    return {"source": source, "place": place}
+    return {"source": coloured(source), "place": place}
 
 
-ROUTES = (page("/workflows/{wf}/runs", "runs.html", _runs), page("/runs/{id}", "run.html", _run))
+ROUTES = (
+    page("/runs", "runs.html", _runs), page("/workflows/{wf}/runs", "runs.html", _runs),
+    page("/runs/{id}", "run.html", _run),
+)

@@ -1,38 +1,41 @@
-"""Home, with every workflow at a glance; what needs you; one workflow; and the versions of its script."""
+"""Home, with every workflow at a glance; one workflow; and the versions of its script."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 from markupsafe import Markup
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from ....engine.next_step import manifest_of
 from ....ledger.base import Row
-from ....model.errors import NotFound
+from ....model.errors import KeepError, NotFound
 from ....model.operations import Kind
 from ....reading import workflow_details
+from ....reading.activity import NOTHING, together
 from ....reading.blast import blast
-from ....reading.diffs import changes
+from ....reading.code_colours import Piece, coloured
+from ....reading.diffs import DiffLine, changes
 from ....reading.graph_svg import svg
 from ....reading.look import Look
-from ....reading.offered_acts import CLASSES
-from ....reading.overview import glances, standing_of
+from ....reading.overview import glances, standing_of, traffic
 from ....reading.parked_runs import GOES_ON
 from ....reading.shared_hosts import no_runner, place, runner
 from ....reading.wording import kept_bytes
 from ....reading.workflow_details import VersionInfo, schedule_text
-from ....script.topic_graph import graph
-from ..cards import cards
-from ..site import LIVE, NavLink, page, show, site
+from ....script.topic_graph import Graph, Vertex, graph
+from ... import control
+from ..sessions import ActNote
+from ..site import LIVE, NavLink, page, session, show, site
 from ..timeline import lines
 
 LINKS = (
-    NavLink("Home", "/", order=0), NavLink("Needs you", "/needs-you", order=10, counts=True),
-    NavLink("Workflow", "/workflows/{wf}", order=5), NavLink("Needs you", "/workflows/{wf}/needs-you", order=10),
+    NavLink("Home", "/", order=0), NavLink("Workflow", "/workflows/{wf}", order=5),
+    NavLink("Versions", "/workflows/{wf}/versions", order=70),
 )
 THINGS: Mapping[str, str] = {}
 
@@ -40,22 +43,36 @@ VERSIONS_SHOWN = 10
 TOUCHED_SHOWN = 50
 
 
-def _needs_you(look: Look, request: Request) -> Mapping[str, Any]:
-    """Every question to a person, of all workflows or of one."""
-    asked = request.path_params.get("wf")
-    wf = look.views.workflow_row(asked) if asked else None
-    found = look.views.needs_you(look.now_ms, wf["id"] if wf else None)
-    return {"wf": wf, "cards": cards(look, found), "classes": CLASSES}
+async def home(request: Request) -> Response:
+    """Every workflow at a glance."""
+    return await show(request, "home.html", glance_at(request))
+
+
+def glance_at(request: Request) -> Callable[[Look, Request], Mapping[str, Any]]:
+    """What Home shows."""
+    counts = site(request).activity
+
+    def read(look: Look, request: Request) -> Mapping[str, Any]:
+        found, lately = glances(look.read, look.views, look.now_ms), counts.of(look.read, look.now_ms)
+        return {
+            "glances": found, "activity": lambda wf: lately.get(wf, NOTHING), "total": together(lately),
+            "waiting": sum(each.workflow.pending for each in found),
+        }
+
+    return read
 
 
 async def _workflow(request: Request) -> Response:
     parts = site(request).keep.parts
     send_id = f"manual_{parts.ids.new('inp').removeprefix('inp_')}"  # sent twice by one form, it is there once
+    counts = site(request).activity
     own, surface, accounts = parts.ledger.host, parts.surface, {name: parts.account(name) for name in parts.connectors}
 
     def read(look: Look, request: Request) -> Mapping[str, Any]:
+        found = _read_workflow(look, request)
         return {
-            **_read_workflow(look, request), "own": own, "send_id": send_id,
+            **found, "own": own, "send_id": send_id,
+            "lately": counts.of(look.read, look.now_ms).get(found["wf"]["id"], NOTHING),
             "can_ask": lambda capability: surface.kind(capability) is Kind.MUTATION,
             "other_account": lambda each: each.other_account(accounts),
         }
@@ -69,13 +86,17 @@ def _read_workflow(look: Look, request: Request) -> Mapping[str, Any]:
     made, run = graph(manifest), look.read.one("run_open", workflow_id=row["id"])
     said = workflow_details.graph_captions(made, workflow_details.waiting(look.read, row), run,
                                            workflow_details.parked_of(look.read, row))
+    drawn = svg(made, said, styled=False, ways=_ways(made, row, run), states=workflow_details.graph_states(made, run))
     explained = look.views.explain(row["id"], look.now_ms)
     asked = look.views.needs_you(look.now_ms, row["id"])
     stands = look.views.workflow(row["id"], look.now_ms)
+    standing, because = standing_of(stands, asked, run)
     return {
-        "wf": row, "explained": explained, "story": lines(explained.story), "schedule": schedule_text,
-        "questions": len(asked), "kept": kept_bytes(stands.bytes), "standing": standing_of(stands, asked, run)[0],
-        "graph": Markup(svg(made, said, styled=False)),  # noqa: S704 - it escapes every name itself
+        "wf": row, "explained": explained, "story": lines(look.read, explained.story), "schedule": schedule_text,
+        "questions": len(asked), "kept": kept_bytes(stands.bytes), "standing": standing,
+        "because": because, "next_due_at": stands.next_due_at,
+        "traffic": None if LIVE in request.headers else traffic(look.read, row["id"]),
+        "graph": Markup(drawn),  # noqa: S704 - it escapes every name itself
         "handlers": workflow_details.handler_times(look.read, row, manifest),
         "versions": workflow_details.versions(look.read, row),
         "permissions": workflow_details.permissions(look.read, row, manifest), "most": VERSIONS_SHOWN,
@@ -84,6 +105,16 @@ def _read_workflow(look: Look, request: Request) -> Mapping[str, Any]:
         "waiting": stands.waiting, "parked": stands.parked, "goes_on": GOES_ON,
         "has_schedule": any(each.kind != "consumer" for each in manifest.handlers),
     }
+
+
+def _ways(made: Graph, row: Row, run: Row | None) -> dict[Vertex, str]:
+    """Where each vertex of the graph leads: a topic to its events, a handler to its open run or to its runs."""
+    at = f"/workflows/{row['id']}"
+    ways = {each: f"{at}/events?{urlencode({'topic': each.name})}" if each.kind == "topic"
+            else f"{at}/runs?{urlencode({'handler': each.name})}" for each in made.vertices}
+    opened = {each: f"/runs/{run['id']}" for each in made.vertices
+              if run is not None and each.kind != "topic" and each.name == run["handler"]}
+    return {**ways, **opened}
 
 
 # -- versions --------------------------------------------------------------------------------------
@@ -95,7 +126,32 @@ def _versions(look: Look, request: Request) -> Mapping[str, Any]:
     new = request.query_params.get("to") or next(each.version for each in known if each.active)
     old = request.query_params.get("from") or _before(known, new)
     before, after = _text_of(look, row, old), _text_of(look, row, new)
-    return {"wf": row, "versions": known, "old": old, "new": new, "lines": changes(before, after), "text": after}
+    return {
+        "wf": row, "versions": known, "old": old, "new": new, "lines": changes(before, after), "text": coloured(after),
+        "pieces_of": lambda line: _pieces(coloured(before if line.new is None else after), line),
+        "is_active": any(each.active and each.version == new for each in known),
+    }
+
+
+def _pieces(lines: Sequence[Sequence[Piece]], line: DiffLine) -> Sequence[Piece]:
+    """The coloured pieces of a line of a comparison. Where lines are counted otherwise, it stays without colours."""
+    at = (line.old if line.new is None else line.new) or 0
+    pieces = lines[at - 1] if 0 < at <= len(lines) else ()
+    return pieces if "".join(text for _, text in pieces) == line.text else (("", line.text),)
+
+
+async def _roll_back(request: Request) -> Response:
+    """Deploy the text of an earlier version again, by the rules of every deploy."""
+    version, named = request.state.form.get("version", ""), request.path_params["wf"]
+    try:
+        source = await site(request).looks.read(
+            lambda look: _text_of(look, look.views.workflow_row(named), version))
+        await control.perform(site(request).keep, "deploy", {"source": source})
+        note = ActNote("done", f"The text of {version} is the active version again, as a new version.")
+    except KeepError as error:
+        note = ActNote("refused", error.message)
+    session(request).notes.append(note)
+    return RedirectResponse(f"/workflows/{named}/versions", 303)
 
 
 def _blast(look: Look, request: Request) -> Mapping[str, Any]:
@@ -124,8 +180,7 @@ def _text_of(look: Look, row: Row, version: str) -> str:
 
 
 ROUTES = (
-    page("/", "home.html", lambda look, _: {"glances": glances(look.read, look.views, look.now_ms)}),
-    page("/needs-you", "needs_you.html", _needs_you), page("/workflows/{wf}/needs-you", "needs_you.html", _needs_you),
-    Route("/workflows/{wf}", _workflow),
+    Route("/", home), Route("/workflows/{wf}", _workflow),
+    Route("/workflows/{wf}/roll-back", _roll_back, methods=["POST"]),
     page("/workflows/{wf}/versions", "versions.html", _versions), page("/workflows/{wf}/blast", "blast.html", _blast),
 )

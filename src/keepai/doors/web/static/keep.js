@@ -25,6 +25,7 @@
   function replace(old, fresh) {
     const open = [...old.querySelectorAll("details[id]")].filter((each) => each.open).map((each) => each.id);
     for (const each of fresh.querySelectorAll("details[id]")) if (open.includes(each.id)) each.open = true;
+    window.keepTimes?.(fresh);
     if (old.isEqualNode(fresh)) return;
     const focused = old.contains(document.activeElement) && document.activeElement.getAttribute("href");
     old.replaceWith(document.adoptNode(fresh));

@@ -4,12 +4,15 @@
 "use strict";
 
 (() => {
-  const NAME = "keep.token", fresh = document.body.dataset.token;
+  const NAME = "keep.token", WANTED = "keep.wanted", { token: fresh, wanted } = document.body.dataset;
+  if (wanted) localStorage.setItem(WANTED, location.pathname + location.search);  // where somebody wanted to go who must sign in first
   addEventListener("formdata", (event) => {
     if (event.target.getAttribute("method") === "post") event.formData.set("csrf", localStorage.getItem(NAME) ?? "");
   });
   if (fresh) {
+    const then = localStorage.getItem(WANTED) ?? "/";
+    localStorage.removeItem(WANTED);
     localStorage.setItem(NAME, fresh);
-    location.replace("/");
+    location.replace(new URL(then, location.origin).origin === location.origin ? then : "/");
   }
 })();
