@@ -126,6 +126,8 @@ async def test_all_questions_stand_in_one_list_and_the_one_in_hand_beside_it(
     chosen = (await served.get(f"/needs-you?q={asked[3]}")).body
     assert f'id="card-{asked[3]}"' in chosen
     assert f'name="back" value="/needs-you?q={asked[4]}"' in chosen, "the next question follows an answer"
+    assert "no longer open" not in chosen
+    assert "no longer open" in (await served.get("/needs-you?q=apr_answered")).body
     one = await served.get(f"/workflows/{workflows['logic']}/needs-you")
     assert (one.body.count('<article class="card question"'), "data-question" in one.body) == (1, False)
 

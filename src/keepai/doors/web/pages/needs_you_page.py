@@ -69,6 +69,7 @@ def _needs_you(look: Look, request: Request) -> Mapping[str, Any]:
         "wf": wf, "entries": shown, "kinds": sorted({each.kind for each in entries}), "kind": kind,
         "sought_question": sought, "classes": CLASSES, "bulk": bulk, "bulk_ids": ",".join(bulk),
         "card": next(iter(cards(look, [chosen] if chosen else [])), None),
+        "gone": bool(picked) and all(each.id != picked for each in found),
         "picked": bool(shown) and shown[at].id == picked, "all": everything,
         "here": following[0].href if following else everything, "stay": shown[at].href if shown else everything,
     }
