@@ -52,8 +52,10 @@ async def _workflow(request: Request) -> Response:
     own, surface, accounts = parts.ledger.host, parts.surface, {name: parts.account(name) for name in parts.connectors}
 
     def read(look: Look, request: Request) -> Mapping[str, Any]:
+        found = _read_workflow(look, request)
         return {
-            **_read_workflow(look, request), "own": own,
+            **found, "own": own, "certificates": parts.policy.certified != "off",
+            "versions": workflow_details.versions(look.read, found["wf"], parts.connectors),
             "can_ask": lambda capability: surface.kind(capability) is Kind.MUTATION,
             "other_account": lambda each: each.other_account(accounts),
         }
@@ -74,7 +76,6 @@ def _read_workflow(look: Look, request: Request) -> Mapping[str, Any]:
         "questions": len(asked), "kept": kept_bytes(stands.bytes), "standing": standing_of(stands, asked, run)[0],
         "graph": Markup(svg(made, said, styled=False)),  # noqa: S704 - it escapes every name itself
         "handlers": workflow_details.handler_times(look.read, row, manifest),
-        "versions": workflow_details.versions(look.read, row),
         "permissions": workflow_details.permissions(look.read, row, manifest), "most": VERSIONS_SHOWN,
         "held": run is not None, "shared": look.read.path is None, "runner": runner(look.read, row["id"]),
         "place": place, "no_runner": no_runner(look.read),
