@@ -54,7 +54,7 @@ def test_of_a_call_that_nobody_can_look_up_it_says_that_a_person_is_asked(every:
     ("messageId from chance", "email-to-sheets", r"the messageId differs on replay: Math\.random\(\) at .*:26"),
     ("random subkey", WHERE, r"the subkey differs on replay: Math\.random\(\) at .*:13"),
     ("item id from the place in a list", WHERE, r"an id depends on where something stands in a list"),
-    ("cursor lost", WHERE, r"the cursor that is kept passes over something: .* at .*:26"),
+    ("cursor lost", WHERE, r"the cursor that is kept passes over something: .* at .*:25"),
     ("no guard", WHERE, r"at routine-invoices\.js:12"),
 ])
 def test_a_fault_is_found_with_the_line_that_causes_it(

@@ -181,6 +181,12 @@ async def test_what_nobody_granted_is_shown_as_refused(served: Served) -> None:
     assert "sheets.appendRow · not granted nobody has decided yet, so it is refused" in told
 
 
+async def test_each_version_says_whether_it_is_certified(served: Served) -> None:
+    wf = await served.story.deploy(LINES)
+    told = texts((await served.get(f"/workflows/{wf}")).body)
+    assert "not certified: nobody has tried what happens to it when something goes wrong" in told
+
+
 @pytest.mark.parametrize(("query", "head"), [
     ("", "From 1.0 to 2.0"), ("?from=2.0&to=1.0", "From 2.0 to 1.0"), ("?to=1.0", "Version 1.0"),
 ])

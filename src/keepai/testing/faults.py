@@ -140,6 +140,12 @@ class On:
             return result
         return self._add(behave, times)
 
+    def as_ever(self, *, times: int) -> On:
+        """Work as it should, so that what is planned next is about a later call."""
+        async def behave(apply: Apply, gate: HeldCalls) -> Any:
+            return apply()
+        return self._add(behave, times) if times > 0 else self
+
     def before(self, callback: Callback) -> On:
         """Have `callback(params, call)` run, and awaited if it must be, before every call."""
         self._plan.callbacks.append(callback)

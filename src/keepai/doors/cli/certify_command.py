@@ -139,7 +139,7 @@ def _told(subject: _Subject, done: Certification, only: str | None, kept: bool) 
     for asked in done.asks:
         yield (f"        {asked}: nobody can look up whether it happened. If its answer is lost, a person is asked; no "
                "trial can spare you that.")
-    if done.unreached:
+    if done.unreached and not done.broken:
         yield f"        No case reaches {', '.join(done.unreached)}: nothing is known of it."
     untested = [connector for connector, state in done.contracts.items() if state == "not tested"]
     if untested:

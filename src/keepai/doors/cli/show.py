@@ -43,7 +43,7 @@ def show(session: CommandSession, id: str, as_json: bool) -> None:
             kind, whole = "workflow", str(names.workflow(look, id)["id"])
         shown = look.views.version()
         data = {"what": kind, **_SHOWN[kind](look, whole), "shown": shown}
-        if kind == "workflow":
+        if kind == "workflow" and session.settings().policy.certified != "off":
             data["certificate"] = _certificate(session, look, whole)
     if as_json:
         echo_json(data)

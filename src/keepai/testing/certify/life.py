@@ -26,7 +26,6 @@ from ...model.records import Escalation
 from ...runtime.base import Runtime
 from ..cases import START, bury, tell_but_crashes
 from ..crash import Crashed
-from ..faults import On
 from ..fixtures import Case, lasts_ms
 from ..manual_clock import ManualClock
 from ..standin import Scripted, StandIn
@@ -233,9 +232,7 @@ class Life:
         if not doing.fault:
             return
         own = sum(each.get("times", 1) for each in self._case.get("fault", ()) if each["call"] == doing.call)
-        on = self._world.on(doing.call)
-        for _ in range(doing.nth - 1 - own):
-            _as_ever(on)
+        on = self._world.on(doing.call).as_ever(times=doing.nth - 1 - own)
         if doing.fault == "request_lost":
             on.fail(OutcomeUnknown("The connection was lost before the request arrived."))
         elif doing.fault == "answer_lost":
@@ -401,9 +398,3 @@ class Life:
             seen.questions.append((question.kind, str(facts.get("why") or question.title), place))
         seen.problems = list(dict.fromkeys(self._scripted.problems))
         seen.happened = not self._deaths
-
-
-def _as_ever(on: On) -> None:
-    async def behave(apply: Any, gate: Any) -> Any:
-        return apply()
-    on._add(behave, 1)

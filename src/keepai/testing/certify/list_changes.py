@@ -66,7 +66,7 @@ def changed(
 
 
 def _grown(base: list[Any], how: Change, after: str | None, first: list[Any], known: frozenset[str]) -> list[Any]:
-    new, cursor = later(first[-1]), cursor_of(first)
+    new, cursor = later(first[0]), cursor_of(first)
     if cursor is None:
         return _like(base, [*base, new] if how is Change.GROWN else [new, *base])
     if after == cursor + _MARK:

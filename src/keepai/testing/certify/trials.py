@@ -11,8 +11,7 @@ from .life import Arrival, Doing, Point, Seen
 from .list_changes import Change
 
 STATES_MAX = 60  #: places in one case at which a host dies
-PAIRS_OF_MAX = 24  #: of these, places after which it dies a second time
-AGAIN_MAX = 4  #: and how many places each of them has
+AGAIN_MAX = 4  #: places at which the next host dies as well, after each of these
 CALLS_MAX = 5  #: calls of one operation with which something goes wrong
 ANOTHER_MAX = 8  #: places at which a host dies that has a second entry
 CHANGED_AT_MAX = 5  #: places at which a host dies and finds its lists changed

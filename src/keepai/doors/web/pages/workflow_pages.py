@@ -71,8 +71,9 @@ async def _workflow(request: Request) -> Response:
     def read(look: Look, request: Request) -> Mapping[str, Any]:
         found = _read_workflow(look, request)
         return {
-            **found, "own": own, "send_id": send_id,
+            **found, "own": own, "send_id": send_id, "certificates": parts.policy.certified != "off",
             "lately": counts.of(look.read, look.now_ms).get(found["wf"]["id"], NOTHING),
+            "versions": workflow_details.versions(look.read, found["wf"], parts.connectors),
             "can_ask": lambda capability: surface.kind(capability) is Kind.MUTATION,
             "other_account": lambda each: each.other_account(accounts),
         }
@@ -98,7 +99,6 @@ def _read_workflow(look: Look, request: Request) -> Mapping[str, Any]:
         "traffic": None if LIVE in request.headers else traffic(look.read, row["id"]),
         "graph": Markup(drawn),  # noqa: S704 - it escapes every name itself
         "handlers": workflow_details.handler_times(look.read, row, manifest),
-        "versions": workflow_details.versions(look.read, row),
         "permissions": workflow_details.permissions(look.read, row, manifest), "most": VERSIONS_SHOWN,
         "held": run is not None, "shared": look.read.path is None, "runner": runner(look.read, row["id"]),
         "place": place, "no_runner": no_runner(look.read), "topics": manifest.topics,
