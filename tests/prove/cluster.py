@@ -62,6 +62,7 @@ ENDING_S_MAX = 30.0
 NOTICED_S_MAX = 30.0
 LANDED_S = 1.0  # until what was on its way has arrived: more than any request of the service takes
 
+LATE = "freeze at a call"  #: lasts longer: another host is to send again before the byte leaves
 LOSS = "database: failover with loss"  #: of commits that hosts were told of
 #: What is done to a host, or to the server → how often.
 KINDS: dict[str, float] = {
@@ -280,7 +281,7 @@ class Cluster:
             if slots := [slot for slot in self.slots if self._can(slot, kind)]:
                 break
             self._pass(0.05)
-        slot, leases = self.chance.choice(slots), self.chance.uniform(0.2, 3.0)
+        slot, leases = self.chance.choice(slots), self.chance.uniform(0.2, 6.0 if kind == LATE else 3.0)
         if what in ("database", "outside"):
             self._cut_off(slot, what, how, leases)
         else:

@@ -12,6 +12,7 @@ import pytest
 
 from keepai.model.records import Escalation, Mutation
 from keepai.model.states import MutationStatus
+from tests.limits import budget_s
 from tests.postgres import Proxy, binaries
 from tests.prove import cluster
 from tests.prove.cluster_judge import judge
@@ -28,9 +29,10 @@ def test_hosts_that_are_killed_frozen_and_cut_off_lose_nothing_and_do_nothing_tw
 
 
 @needs_server
+@pytest.mark.skipif(not budget_s(), reason="real hosts meet it by luck, in minutes: KEEP_BUDGET=3m looks")
 def test_the_rule_that_a_lease_which_is_over_closes_a_call_is_found() -> None:
     # "the lease is over, and the settle time too": docs/internals/ownership.md says how it leads to a second effect
-    result = cluster.run(60, 1, None, enough=1, plant="no_closure", kinds=["freeze at a call"])
+    result = cluster.run(budget_s(), 1, None, enough=1, plant="no_closure", kinds=[cluster.LATE])
     assert any(" times" in violation.what for violation in result.violations), result
 
 

@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("seeds", [
     *(range(first, first + 8) for first in range(1, 41, 8)),
-    *(range(at, 20 * SPECIAL_EVERY, SPECIAL_EVERY) for at in LETTERS_AT),
+    *(range(at, 10 * SPECIAL_EVERY, SPECIAL_EVERY) for at in LETTERS_AT),
 ], ids=str)
 def test_no_schedule_breaks_a_promise(folder: Path, seeds: range) -> None:
     # R293, R294
