@@ -26,7 +26,7 @@ from .ask_host import ask_host
 from .command_session import CommandSession, with_json, with_session
 from .status import questions
 from .text import echo_json
-from .watch_screen import RUNS_SHOWN, Hand, Seen, answers, screen
+from .watch_screen import RUNS_SHOWN, Hand, SeenLedger, answers, screen
 
 POLL_S = 0.2
 OLD_MS = 5_000  #: after which it is drawn anew although nothing changed: "3 s ago" grows old
@@ -51,16 +51,16 @@ def watch(session: CommandSession, as_json: bool) -> None:
             _live(session, look, counts)
 
 
-def _seen(session: CommandSession, look: Look, counts: ActivityCounts) -> Seen:
+def _seen(session: CommandSession, look: Look, counts: ActivityCounts) -> SeenLedger:
     now_ms = SystemClock().now_ms()
     found = glances(look.read, look.views, now_ms)
-    return Seen(
+    return SeenLedger(
         now_ms, found, counts.of(look.read, now_ms), questions(session, look),
         lists.runs(look.read, lists.ALL, lists.ListFilter(), rows=RUNS_SHOWN).rows,
         {each.workflow.id: each.workflow.name for each in found})
 
 
-def _as_json(seen: Seen) -> dict[str, object]:
+def _as_json(seen: SeenLedger) -> dict[str, object]:
     return {
         "workflows": [
             {**each.to_json(), "lately": seen.lately.get(each.workflow.id, NOTHING).to_json()}
@@ -85,7 +85,7 @@ def _live(session: CommandSession, look: Look, counts: ActivityCounts) -> None:
                 live.update(screen(seen, hand), refresh=True)
 
 
-def press(session: CommandSession, seen: Seen, hand: Hand, key: str) -> None:
+def press(session: CommandSession, seen: SeenLedger, hand: Hand, key: str) -> None:
     """What a key does to what is in hand; a digit, or `y` after a warning, answers the chosen question."""
     question, warned = hand.question(seen), hand.warned
     hand.warned, hand.note = None, ""

@@ -1,6 +1,6 @@
 """What `keep watch` shows, as one screen: workflows, questions with the answers to the chosen one, the newest runs.
 
-It is drawn from a `Seen` alone, so that the same can be tested without a terminal.
+It is drawn from a `SeenLedger` alone, so that the same can be tested without a terminal.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _KEYS = "j k choose a question · 1-9 answer it · q ends"
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenLedger:
     """One look at the ledger."""
 
     now_ms: int
@@ -48,7 +48,7 @@ class Hand:
     warned: tuple[str, str] | None = None  # a question and an answer that may do harm: it is not confirmed yet
     note: str = ""  # what came of the last answer
 
-    def question(self, seen: Seen) -> Escalation | None:
+    def question(self, seen: SeenLedger) -> Escalation | None:
         """The chosen question; the first, if it is gone."""
         return next((each for each in seen.questions if each.id == self.chosen), next(iter(seen.questions), None))
 
@@ -58,7 +58,7 @@ def answers(question: Escalation) -> list[tuple[str, Act]]:
     return [(act, meaning(act, question)) for act in offered(question.actions) if ACTS[act].label]
 
 
-def screen(seen: Seen, hand: Hand) -> RenderableType:
+def screen(seen: SeenLedger, hand: Hand) -> RenderableType:
     """The whole screen."""
     from rich.console import Group
     from rich.text import Text
@@ -69,7 +69,7 @@ def screen(seen: Seen, hand: Hand) -> RenderableType:
     return Group(*parts, Text(hand.note or _KEYS, style="bold" if hand.note else "dim"))
 
 
-def _workflows(seen: Seen) -> Table:
+def _workflows(seen: SeenLedger) -> Table:
     table = _table("WORKFLOW", "STATE", "WAITING", "IN 24 H", "OUT 24 H", "FAILED", "NEXT")
     for each in seen.glances[:WORKFLOWS_SHOWN]:
         lately, due = seen.lately.get(each.workflow.id, NOTHING), each.workflow.next_due_at
@@ -84,7 +84,7 @@ def _workflows(seen: Seen) -> Table:
     return table
 
 
-def _questions(seen: Seen, hand: Hand) -> list[RenderableType]:
+def _questions(seen: SeenLedger, hand: Hand) -> list[RenderableType]:
     from rich.text import Text
 
     chosen = hand.question(seen)
@@ -106,7 +106,7 @@ def _questions(seen: Seen, hand: Hand) -> list[RenderableType]:
     return parts
 
 
-def _runs(seen: Seen) -> Table:
+def _runs(seen: SeenLedger) -> Table:
     table = _table("NEWEST RUNS", "STATE", "WORKFLOW", "WHAT IT DID")
     for each in seen.runs:
         did = "; ".join(map(output_sentence, each.outputs))
