@@ -213,7 +213,7 @@ def _intent(read: Reader, parts: Parts, run: Run, wanted: Wanted, unit: Unit) ->
         r["status"] == MutationStatus.FAILED and r["resolution"] is None and r["doubted_at"] is None for r in earlier
     ])
     # The same for every send of the same thing, unless the outside system itself refused it before.
-    sent_as = digest(key, payload)[:40] + (f"-{refusals + 1}" if refusals else "")
+    sent_as = reconcile.key_of_try(digest(key, payload)[:40], refusals + 1)
     return Intent(
         mutation_key=key, idempotency_key=sent_as, connector=connector,
         operation=operation, account=parts.connectors[connector].account, target=sound(target), identity=identity,
