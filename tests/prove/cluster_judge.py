@@ -39,8 +39,10 @@ def judge(
     found += [f"{each.id} is {each.status}, and its effect is there" for each in mutations
               if each.status in ("failed", "skipped") and (each.run_id, each.idempotency_key) in sent]
     found += [f"{each.id} is {each.status} in the end" for each in mutations if each.status in UNKNOWN]
-    applied = Counter((each.idempotency_key, each.result["id"]) for each in mutations if each.status == "applied")
-    real = Counter((each["key"], each["result"]["id"]) for each in effects)
+    # what was refused is sent under a further key, of which a ledger that lost commits need not know
+    applied = Counter((_first_key(each.idempotency_key), each.result["id"])
+                      for each in mutations if each.status == "applied")
+    real = Counter((_first_key(each["key"]), each["result"]["id"]) for each in effects)
     found += [f"the ledger says that {entry} happened, the service does not" for entry in applied - real]
     return found + [f"the service says that {entry} happened, the ledger does not" for entry in real - applied]
 
@@ -49,6 +51,10 @@ def doubled(effects: Sequence[dict[str, Any]]) -> list[str]:
     """What happened more than once; this must be empty at any time."""
     times = Counter(_what(each) for each in effects)
     return [f"{' '.join(what)} happened {count} times" for what, count in times.items() if count > 1]
+
+
+def _first_key(key: str) -> str:
+    return key.partition("-")[0]
 
 
 def _what(effect: dict[str, Any]) -> tuple[str, str, str]:

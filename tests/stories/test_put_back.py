@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from keepai import Call, Connector, Keep, Verdict, mutation
+from keepai import Call, Connector, Keep, Transient, Verdict, mutation
 from keepai.ledger.account import walk
 from keepai.ledger.opening import open_reader
 from keepai.model.errors import LedgerOlder, LedgerUnusable
-from tests.harness import FIRE, POLL, SEND, Story, consumer, producer, workflow
+from tests.harness import APPEND, FIRE, POLL, SEND, Story, consumer, producer, workflow
 from tests.ledger.stores import reads
 
 pytestmark = pytest.mark.both_stores
@@ -356,3 +356,27 @@ async def test_a_producer_that_always_brings_something_new_has_caught_up_after_a
         assert await answered(25) == 0
         assert sent(story)[-2:] == ["last", "last-2"]
 
+
+
+async def test_what_was_refused_and_then_sent_in_the_lost_part_is_found_under_its_second_key(tmp_path: Path) -> None:
+    # I2, DESIGN 6: what is refused is sent again under another key; the lost part says nothing of either
+    story = Story(tmp_path)
+    await story.open()
+    wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={"act": consumer(mutate=APPEND)}))
+    await story.keep.close()
+    backup = story.store.copied(tmp_path / "backup")
+    await story.open()
+    story.world.on("sheets.appendRow").fail(Transient("busy"))
+    story.feed.put("a")
+    for _ in range(2):
+        await story.run(minutes=6)
+    assert [each.attempts for each in await story.keep.mutations(wf)] == [1, 2]
+    await story.keep.close()
+    story.store.become(backup)
+    connectors = [*story.world.connectors(), story.feed]
+    async with Keep(story.path, connectors=connectors, clock=story.clock, accept_older=True) as keep:
+        for _ in range(6):
+            story.clock.advance(minutes=10)
+            await keep.run_until_idle()
+        assert [each.status for each in await keep.mutations(wf)] == ["applied"]
+    assert [row["values"] for row in story.world.rows["s"]] == [["a"]]

@@ -250,7 +250,7 @@ def _intent(parts: Parts, run: Run, wanted: Wanted, unit: Unit, refusals: int) -
     connector, _, operation = wanted.operation.name.partition(".")
     key, payload = _key(run, wanted, unit), wanted.payload
     # The same for every send of the same thing, unless the outside system itself refused it before.
-    sent_as = digest(key, payload)[:40] + (f"-{refusals + 1}" if refusals else "")
+    sent_as = reconcile.key_of_try(digest(key, payload)[:40], refusals + 1)
     return Intent(
         mutation_key=key, idempotency_key=sent_as, connector=connector, operation=operation,
         account=parts.connectors[connector].account, target=sound(wanted.target), identity=wanted.identity,

@@ -96,16 +96,30 @@ async def _believe(parts: Parts, run: Run, mutation: Mutation, verdict: Verdict,
 
 
 async def ask(parts: Parts, run: Run, spec: OperationSpec, mutation: Mutation, *, proves: bool) -> Verdict:
-    """What the outside system says. In a ledger that was put back, it may have been sent before the record says."""
+    """What the outside system says. In a ledger that was put back, it may have been sent before the record says, and
+    under a further key, if the outside had refused it before: each is asked for until one is not absent."""
     seconds, back = parts.policy.reconcile_s, parts.put_back.get(mutation.workflow_id)
-    call = outside.call_of(
-        run, seconds, lambda text: None, attempt=mutation.attempts, idempotency_key=mutation.idempotency_key,
-        since_ms=min(mutation.first_sent_at, back["since_at"]) if back else mutation.first_sent_at,
-    )
-    return await outside.reconcile(
-        spec, f"{mutation.connector}.{mutation.operation}", mutation.params, call, seconds,
-        lambda question: late_evidence.watch_question(parts, mutation, question, proves=proves),
-    )
+    keys = [mutation.idempotency_key]
+    if back:
+        keys += [key_of_try(keys[0], tried) for tried in range(2, parts.policy.retries_max + 2)]
+    for key in dict.fromkeys(keys):
+        call = outside.call_of(
+            run, seconds, lambda text: None, attempt=mutation.attempts, idempotency_key=key,
+            since_ms=min(mutation.first_sent_at, back["since_at"]) if back else mutation.first_sent_at,
+        )
+        verdict = await outside.reconcile(
+            spec, f"{mutation.connector}.{mutation.operation}", mutation.params, call, seconds,
+            lambda question: late_evidence.watch_question(parts, mutation, question, proves=proves),
+        )
+        if verdict.status != "failed":
+            break
+    return verdict
+
+
+def key_of_try(key: str, tried: int) -> str:
+    """The key under which a thing is sent when it was refused before: for the second time with -2 at its end."""
+    first = key.partition("-")[0]
+    return first if tried == 1 else f"{first}-{tried}"
 
 
 async def _found(parts: Parts, run: Run, mutation: Mutation, result: object) -> None:
