@@ -270,6 +270,7 @@ TABLE: dict[str, Case] = {
     "pause": Case(workflow_page, on("pause"), {**WORKFLOW}),
     "resume": Case(paused_page, on("resume"), {"deployed": deployed, "resumed and paused": resumed_and_paused}),
     "stop": Case(workflow_page, on("stop"), WORKFLOW),
+    "set": Case(workflow_page, on("set", "others"), WORKFLOW),
     "run_now": Case(workflow_page, on("run_now"), WORKFLOW),
     "send": Case(
         workflow_page, lambda scene: scene.keep.send(f"{scene.subject}/in", 1, shown=scene.shown), WORKFLOW),

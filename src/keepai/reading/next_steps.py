@@ -162,7 +162,9 @@ class NextSteps:
         if run is not None:
             return self._through(run, "holds it")
         now = self._questions.now(workflow["id"], self._now)
-        parked = tuple(step for each, _ in now.parked[:_PARKED_MAX] for step in self._through(each, "is parked"))
+        parked = tuple(
+            StepAhead("run", f"Run {each.id} is parked; it is {each.status}.", subject=each.id)
+            for each, _ in now.parked[:_PARKED_MAX])
         step = next_step(now)
         if not isinstance(step, Wait):
             return (StepAhead("host", "Something is due: the next host that looks runs it."), *parked)

@@ -51,6 +51,10 @@ def summary(workflow: Row, policy: Policy) -> str:
     """That runs of a workflow are parked, and what that means for the others; nothing if none is."""
     if not workflow["parked"]:
         return ""
-    parked = f" {count(workflow['parked'], 'run')} of it {'is' if workflow['parked'] == 1 else 'are'} parked"
-    return f"{parked}; meanwhile {GOES_ON[Waiting(workflow['waiting'])]}." if full(workflow, policy) is None else (
-        f" {full(workflow, policy)}")
+    one = workflow["parked"] == 1
+    others = {
+        Waiting.STOP: "nothing else of it begins", Waiting.INTAKE: "its producers go on",
+        Waiting.OTHERS: f"what does not depend on {'it' if one else 'them'} goes on",
+    }[Waiting(workflow["waiting"])]
+    parked = f"{count(workflow['parked'], 'run')} of it {'is' if one else 'are'} parked; {others}."
+    return f" {full(workflow, policy) or parked}"
