@@ -225,7 +225,7 @@ LIMITS: Mapping[str, str] = {
     "One value": "payload_bytes_max state_bytes_max prepare_bytes_max",
     "One run": "events_per_run_max run_bytes_max reservations_max items_per_run_max trace_bytes_max "
                "trace_bytes_per_run_max chain_max",
-    "One workflow": "workflow_bytes_max revisions_max stale_s",
+    "One workflow": "workflow_bytes_max revisions_max stale_s parked_max",
     "Calls to outside systems": "call_s retry_first_s retry_longest_s retries_max settle_s reconcile_s "
                                 "reconcile_first_s reconcile_longest_s reconciles_max reconcile_total_s",
     "Schedules": "producer_interval_s wake_soonest_s wake_latest_s recheck_s",

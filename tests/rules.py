@@ -153,7 +153,8 @@ def i9(rows: Rows) -> Iterator[str]:
     for run in rows.consumers:
         if len(rows.by_run.get(run["id"], ())) > 1:
             yield f"two mutations of {run['id']}"
-    for workflow, count in Counter(m["workflow_id"] for m in rows.mutations if m["status"] in DOUBT).items():
+    open_ones = (m["workflow_id"] for m in rows.mutations if m["status"] in DOUBT and not m["parked"])
+    for workflow, count in Counter(open_ones).items():
         if count > 1:
             yield f"{count} open mutations of {workflow}"
 
@@ -222,8 +223,9 @@ def _applied_before(rows: Rows, run: Row) -> bool:
 
 
 def i22(rows: Rows) -> Iterator[str]:
-    """A workflow has one open run."""
-    for workflow, count in Counter(run["workflow_id"] for run in rows.runs if run["status"] in OPEN).items():
+    """A workflow has one open run that is not parked."""
+    open_ones = (run["workflow_id"] for run in rows.runs if run["status"] in OPEN and not run["parked"])
+    for workflow, count in Counter(open_ones).items():
         if count > 1:
             yield f"{count} open runs of {workflow}"
 

@@ -125,7 +125,8 @@ PINNED_ENUMS: dict[str, dict[str, list[str]]] = {
     "model/states.py": {
         "Phase": ["preparing", "prepared", "mutating", "mutated", "emitting", "executing", "committed"],
         "Status": ["active", "paused", "failed", "committed", "crashed", "superseded", "abandoned"],
-        "Reason": ["transient", "approval", "reconciliation", "logic", "internal"],
+        "Reason": ["transient", "approval", "reconciliation", "held", "logic", "internal"],
+        "Waiting": ["stop", "intake", "others"],
         "MutationStatus": ["in_flight", "applied", "failed", "needs_reconcile", "indeterminate", "skipped"],
         "EventStatus": ["pending", "consumed", "skipped"],
         "InputStatus": ["active", "skipped"],
@@ -144,7 +145,7 @@ PINNED_ENUMS: dict[str, dict[str, list[str]]] = {
 }
 PINNED_ERROR_CODES = [
     "approval", "attention",
-    "bad_value", "config", "conflict", "connector", "connector_broke", "internal", "keep", "ledger",
+    "bad_value", "config", "conflict", "connector", "connector_broke", "held", "internal", "keep", "ledger",
     "ledger_older", "ledger_stopped", "ledger_unusable", "limit_exceeded", "not_found", "outcome_unknown", "overtaken",
     "permission",
     "phase_violation", "precondition", "refused", "rejected", "rule_broken", "script", "script_invalid",

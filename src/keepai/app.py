@@ -229,6 +229,10 @@ class Keep:
         """End a workflow."""
         await self.commands.stop(wf, self._actor, shown)
 
+    async def set(self, wf: str, waiting: str, *, shown: int | None = None) -> None:
+        """Say what else of a workflow goes on while a run of it waits for a person: "stop", "intake" or "others"."""
+        await self.commands.set(wf, waiting, self._actor, shown)
+
     async def run_now(self, wf: str, *, shown: int | None = None) -> list[str]:
         """Queue every producer and routine of a workflow."""
         return await self.commands.run_now(wf, self._actor, shown)

@@ -20,6 +20,7 @@ from .model.ledger_address import EXAMPLE, has_password, is_address, mistake
 from .model.permissions import grant_of
 from .model.policy import Policy
 from .model.policy import settings as policy_settings
+from .model.states import Waiting
 
 FILE = "keep.toml"
 LEDGER = "keep.db"
@@ -65,7 +66,8 @@ class Settings:
     vault: Any = None  # the secrets that the connectors were given, if one of them needs any
     hooks: tuple[str, int] = ("127.0.0.1", 7788)  # where webhooks come in, if a connector takes them
     channels: tuple[Any, ...] = ()  # by which people are told
-    grants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # workflow → capability → its rule
+    #: Workflow → capability → its rule, and `waiting`.
+    grants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def table() -> list[Setting]:
@@ -91,6 +93,9 @@ def table() -> list[Setting]:
                 "Only in the environment, never in keep.toml.", ENV_NEW_PASSPHRASE),
         Setting("workflows.NAME.grants", None, "What a deploy grants to the workflow NAME: capability → a mode, or a "
                 "table with mode, match, ask_when, deny_when, per_run, per_day. What a person granted by hand stays."),
+        Setting("workflows.NAME.waiting", None, "What else of the workflow NAME goes on while a run of it waits for a "
+                "person: stop (nothing), intake (its producers) or others (whatever does not depend on that run). "
+                "A deploy sets it; what a person set by hand stays."),
         Setting("notify.NAME.type", None, "How people are told what waits for them: command, email, slack, ntfy, "
                 "desktop or apprise; the table's other settings belong to that type."),
         Setting("notify.NAME.digest", None, 'When that channel gets a digest, such as "daily 08:00 Europe/Berlin".'),
@@ -381,12 +386,20 @@ def _value(text: str, default: object) -> object:
 
 
 def _grants(source: _Source, workflow: str) -> dict[str, Any]:
-    """What a deploy of a workflow grants: capability → its rule. `gmail.send` without quotes is a table in a table."""
+    """What a deploy of a workflow sets: capability → its rule, and `waiting`. `gmail.send` without quotes is a table in
+    a table."""
     table = source.section("workflows")[workflow]
-    if not isinstance(table, dict) or not isinstance(table.get("grants", {}), dict) or set(table) - {"grants"}:
-        source.wrong(f"[workflows.{workflow}] has one table, [workflows.{workflow}.grants].", "workflows", workflow)
+    known = {"grants", "waiting"}
+    if not isinstance(table, dict) or not isinstance(table.get("grants", {}), dict) or set(table) - known:
+        told = f"[workflows.{workflow}] has the setting waiting, and one table, [workflows.{workflow}.grants]."
+        source.wrong(told, "workflows", workflow)
         return {}
     found: dict[str, Any] = {}
+    if "waiting" in table:
+        found["waiting"] = table["waiting"]
+        if table["waiting"] not in [*Waiting]:
+            told = f"[workflows.{workflow}] waiting must be {', '.join(Waiting)}, not {table['waiting']!r}."
+            source.wrong(told, "workflows", workflow, "waiting")
     for name, entry in table.get("grants", {}).items():
         if "." not in name and not isinstance(entry, dict):
             told = f'{name!r} is no capability. Write it so: "sheets.appendRow" = "ask".'

@@ -64,6 +64,29 @@ def test_an_act_that_does_not_fit_is_refused_with_the_state(worked: Place) -> No
     assert len(worked.files()["keep.db"]) == len(before)
 
 
+def test_what_goes_on_while_a_run_waits_is_set_and_shown(worked: Place) -> None:
+    assert worked.json("status")["workflows"][0]["waiting"] == "stop"
+    told = worked.type("set", WF, "waiting=others").stdout
+    assert told == f"While a run of {WF} waits for a person, whatever does not depend on that run goes on.\n"
+    assert "waiting    others" in worked.type("status").stdout
+    assert worked.json("set", WF, "waiting=intake")["result"] == {"waiting": "intake"}
+    assert worked.json("show", WF)["waiting"] == "intake"
+    assert "waiting=stop" in worked.type("set", WF, "waiting=all", code=2).stderr
+
+
+def test_parked_runs_are_shown_with_what_they_hold(worked: Place) -> None:
+    worked.type("set", WF, "waiting=others")
+    worked.type("grant", WF, "sheets.appendRow", "--mode", "ask")
+    worked.deliver("Third")
+    worked.type("run-now", WF)
+    worked.type("dev", "--once", code=4)
+    [parked] = worked.json("status", code=4)["workflows"][0]["parked"]
+    assert (parked["status"], parked["holds"][0]) == ("paused:approval", "1 reserved event")
+    assert f"{parked['run_id']} of" in worked.type("status", code=4).stdout
+    assert "is parked." in worked.type("graph", WF).stdout
+    assert "1 run of it is parked" in worked.type("why", WF, code=None).stdout.replace("\n", " ")
+
+
 def test_run_now_queues_the_producers(worked: Place) -> None:
     assert worked.type("run-now", WF).stdout == "Queued: pollEmail.\n"
     assert worked.json("run-now", WF)["result"] == ["pollEmail"]

@@ -44,6 +44,24 @@ def test_a_deploy_grants_what_keep_toml_says_and_says_so(place: Place) -> None:
     assert "keep.toml" not in again  # nothing is changed, nothing is said
 
 
+def test_what_goes_on_while_a_run_waits_is_set_by_keep_toml_unless_a_person_has_said(place: Place) -> None:
+    def configured(waiting: str) -> None:
+        (place.folder / "keep.toml").write_text(f'{SETTINGS}\n[workflows.{WF}]\nwaiting = "{waiting}"\n', "utf-8")
+
+    configured("others")
+    place.type("deploy", "flow.js")
+    assert place.json("show", WF)["waiting"] == "others"
+    configured("intake")
+    place.type("deploy", "flow.js")  # the same script
+    assert place.json("show", WF)["waiting"] == "intake"
+    place.type("set", WF, "waiting=stop")
+    configured("others")
+    place.type("deploy", "flow.js")
+    assert place.json("show", WF)["waiting"] == "stop"
+    configured("all")
+    assert "waiting must be stop, intake, others" in place.type("deploy", "flow.js", code=None).stderr
+
+
 @pytest.mark.parametrize(("line", "told"), [
     ('"sheets.appendRow" = { mode = "allow", match = { nowhere = "x" } }', "has no such param"),
     ('"gmail.search" = { mode = "allow", per_day = 3 }', "per_day is for mutations"),

@@ -270,6 +270,7 @@ TABLE: dict[str, Case] = {
     "pause": Case(workflow_page, on("pause"), {**WORKFLOW}),
     "resume": Case(paused_page, on("resume"), {"deployed": deployed, "resumed and paused": resumed_and_paused}),
     "stop": Case(workflow_page, on("stop"), WORKFLOW),
+    "set": Case(workflow_page, on("set", "others"), WORKFLOW),
     "run_now": Case(workflow_page, on("run_now"), WORKFLOW),
     "grant": Case(
         card("permission", "workflow_id"), on("grant", "sheets.appendRow"),

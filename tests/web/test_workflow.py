@@ -119,6 +119,22 @@ async def test_pause_resume_stop_and_run_now(served: Served) -> None:
         assert ('name="act" value="stop"' in shown.body) == (status != "stopped")
 
 
+async def test_what_goes_on_while_a_run_waits_is_set_and_shown_with_what_is_parked(served: Served) -> None:
+    wf = await served.story.deploy(LINES)
+    page = f"/workflows/{wf}"
+    assert "Nothing else of it runs (stop)" in texts((await served.get(page)).body)
+    shown = await act(served, "set", page, wf=wf, waiting="others")
+    assert "Whatever does not depend on that run goes on (others)" in texts(shown.body)
+    await served.story.keep.grant(wf, "sheets.appendRow", "ask")
+    served.story.feed.put("a", "first")
+    await served.story.run()
+    [asked] = await served.story.keep.needs_you(wf)
+    page_now = (await served.get(page)).body
+    assert asked.run_id in page_now
+    assert "1 reserved event" in page_now
+    assert "1 parked" in page_now, "the graph says it too"
+
+
 async def test_a_permission_says_who_set_it_and_is_changed_with_limits(served: Served) -> None:
     wf = await served.story.deploy(LINES)
     page = f"/workflows/{wf}"

@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from ..ledger.base import Row, Sharing
 from ..ledger.rows import approval_record, mutation_record, run_record
-from ..ledger.transitions import repairs, shown_acts, workflows
+from ..ledger.transitions import repairs, runs, shown_acts, workflows
 from ..ledger.transitions.runs import Carry
 from ..ledger.transitions.shown_acts import Repeated, ShownAct
 from ..model.acts import ANSWERS
@@ -18,7 +18,16 @@ from ..model.errors import Conflict, NotFound, OutcomeUnknown, Refused, Transien
 from ..model.operations import Step
 from ..model.permissions import grant_of
 from ..model.records import Approval, Mutation, Run
-from ..model.states import DOUBTFUL, ApprovalStatus, MutationStatus, Phase, RepairStatus, Status, WorkflowStatus
+from ..model.states import (
+    DOUBTFUL,
+    ApprovalStatus,
+    MutationStatus,
+    Phase,
+    RepairStatus,
+    Status,
+    Waiting,
+    WorkflowStatus,
+)
 from . import approval, failure, reconcile, repair, scheduler
 from .approval import Standing
 from .deploy import bound
@@ -82,6 +91,16 @@ class Commands:
     async def stop(self, workflow: str, actor: str, shown: int | None = None) -> None:
         """End a workflow; what it did stays on record."""
         await self._move(workflow, WorkflowStatus.STOPPED, "stop", actor, shown)
+
+    @_once
+    async def set(self, workflow: str, waiting: str, actor: str, shown: int | None = None) -> None:
+        """Say what else of a workflow goes on while a run of it waits for a person."""
+        if waiting not in [*Waiting]:
+            raise Refused(f"waiting is {', '.join(Waiting)}, not {waiting!r}.")
+        row = await self._workflow(workflow)
+        said = encode({"waiting": waiting})
+        act = await self._judged(ShownAct("set", row["id"], row["id"], actor, shown, detail=said))
+        await self._act(act, workflows.set_waiting, row["id"], Waiting(waiting), actor)
 
     @_once
     async def run_now(self, workflow: str, actor: str, shown: int | None = None) -> list[str]:
@@ -202,12 +221,10 @@ class Commands:
                 await self._act(act, workflows.skip_run, run, mutation, SKIPPED, actor)
 
     async def _keep_applied(self, act: ShownAct, mutation: Mutation) -> None:
-        row = await self._parts.ledger.one("run_open", workflow_id=mutation.workflow_id)
-        run = run_record(row) if row else None
-        differs = run.differs if run else None
-        if run is None or differs is None or differs["mutation_id"] != mutation.id:
+        run = await self._parts.ledger.look(runs.asking_about, mutation)
+        if run is None or run.differs is None:
             raise Refused(f"Mutation {mutation.id} is {mutation.status}, and no run asks whether to keep it.")
-        wanted = str(differs["wanted_payload"])
+        wanted = str(run.differs["wanted_payload"])
         await self._act(act, workflows.keep_applied, run, mutation, wanted, await self._how(run), act.actor)
 
     async def _seen(self, act: ShownAct, mutation: Mutation) -> None:
@@ -257,11 +274,17 @@ class Commands:
 
     async def fix(self, workflow: str, source: str, impact: str | None, note: str, actor: str) -> str:
         """Offer a repair for the run that failed; if it keeps the rules it waits for a person. Gives its id."""
-        row = await self._parts.ledger.one("run_open", workflow_id=(await self._workflow(workflow))["id"])
+        row = await self._failed((await self._workflow(workflow))["id"])
         if row is None:
             raise Refused(f"The workflow {workflow!r} has no failed run. Use deploy for a new version.")
         offered = repair.Fix(source, impact, note)
         return await self._unless_overtaken(repair.fix(self._parts, run_record(row), offered, actor))
+
+    async def _failed(self, workflow_id: str) -> Row | None:
+        """The run that holds a workflow, or else the first that failed of those that are parked."""
+        parked = await self._parts.ledger.all("parked_runs", workflow_id=workflow_id)
+        failed = [row for row in parked if row["status"] == Status.FAILED]
+        return await self._parts.ledger.one("run_open", workflow_id=workflow_id) or next(iter(failed), None)
 
     async def _asked_in(self, id: str) -> str:
         """The workflow of an approval or a repair."""

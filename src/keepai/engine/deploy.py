@@ -27,6 +27,7 @@ from ..model.errors import (
 from ..model.operations import Kind
 from ..model.permissions import INPUTS, Grant, Mode, check_for_inputs, check_params, from_text, grant_of
 from ..model.records import Record
+from ..model.states import Waiting
 from ..script.check import check
 from ..script.findings import ERROR
 from ..script.manifest import HandlerKind, Manifest
@@ -94,7 +95,8 @@ async def deploy(
     )
     existing = planned.existing["id"] if planned.existing else None
     if planned.same and existing:
-        await parts.ledger.write(workflows.grant_all, existing, planned.version.grants, actor, barrier=True)
+        version = planned.version
+        await parts.ledger.write(workflows.grant_all, existing, version.grants, actor, version.waiting, barrier=True)
         return await parts.ledger.look(_deployment, parts, existing, planned)
     try:
         new_id = await parts.ledger.write(
@@ -129,7 +131,9 @@ async def plan(
         wanted, earlier = _wanted(parts, grants, manifest), frozenset[str]()
         if existing is not None:  # what the active version already asks permission for
             earlier = frozenset(parts.script(read, existing["id"], _number(existing)).manifest.capabilities)
-        settled, overruled = _configured(read, parts, (configured or {}).get(manifest.name, {}), wanted, existing)
+        said = dict((configured or {}).get(manifest.name, {}))
+        waiting = said.pop("waiting", None)
+        settled, overruled = _configured(read, parts, said, wanted, existing)
         same = existing is not None and _same(read, existing, source_hash)
         if existing is not None and not same:
             if author == "maintainer":
@@ -140,13 +144,19 @@ async def plan(
             name=manifest.name, source=source, hash=source_hash, manifest=manifest.to_text(), author=author,
             impact=impact, topics={t: h.name if (h := manifest.subscriber(t)) else None for t in manifest.topics},
             handlers={h.name: h.kind.value for h in manifest.handlers}, due=_due(read, parts, existing, manifest),
-            grants=wanted | settled, actor=actor,
+            grants=wanted | settled, actor=actor, waiting=_waiting(waiting),
         )
         number = _number(existing) if existing and same else _next_number(existing, author)
         return Plan(
             existing, version, number, manifest, checked.findings, earlier, same, checked.message_ids, overruled)
 
     return await parts.ledger.look(planned)
+
+
+def _waiting(said: object) -> Waiting | None:
+    if said is not None and said not in [*Waiting]:
+        raise ConfigError(f"waiting must be {', '.join(Waiting)}, not {said!r}.")
+    return None if said is None else Waiting(str(said))
 
 
 def _is_active(read: Reader, workflow_id: str | None, name: str, source_hash: str) -> bool:

@@ -19,6 +19,7 @@ from ..model.errors import (
     NoLookUp,
     NotGranted,
     SenderNotDead,
+    TargetHeld,
     Transient,
     in_words,
 )
@@ -88,6 +89,8 @@ def _evidence(error: KeepError) -> object:
         return error.differs
     if isinstance(error, SenderNotDead):
         return error.sender
+    if isinstance(error, TargetHeld):
+        return {"run": error.run_id, "target": list(error.target)}
     cause = error.__cause__
     if not isinstance(error, HostFault) or cause is None:
         return None

@@ -10,7 +10,7 @@ from logging import getLogger
 from typing import TypeAlias
 
 from ..ledger.base import Sharing
-from ..ledger.transitions import runs, workflows
+from ..ledger.transitions import parking, runs, workflows
 from ..ledger.transitions.events import Publication
 from ..ledger.transitions.runs import Follows
 from ..model.errors import Conflict, LedgerStopped, LedgerUnusable, Refused
@@ -28,9 +28,11 @@ from .next_step import (
     LookUp,
     NextStep,
     Now,
+    Park,
     Reschedule,
     SendApproved,
     Start,
+    Unpark,
     Wait,
     after,
     at_rest,
@@ -501,6 +503,10 @@ class Host:
                 return await write(runs.carry_on, run, how)
             case Abandon(run):
                 await write(runs.abandon, run)
+            case Park(run, holds):
+                await write(parking.park, run, holds)
+            case Unpark(run):
+                await write(parking.unpark, run)
             case LookUp(run, mutation):
                 await reconcile.attempt(parts, run, mutation)
             case AskAgain(run, asked):

@@ -5,20 +5,21 @@ The host does what `next_step` says. `needs_you`, `why` and the page say what it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ..ledger.base import Reader, Row
 from ..ledger.rows import run_record
+from ..ledger.transitions.parking import Holds
 from ..ledger.transitions.runs import Begin, Carry
 from ..model.fast_record import fast_record
 from ..model.policy import Policy
 from ..model.records import Approval, Mutation, Run
-from ..model.states import MutationStatus, Phase, Reason, Status, WorkflowStatus
+from ..model.states import MutationStatus, Phase, Reason, Status, Waiting, WorkflowStatus
 from ..script import manifest as manifests
-from ..script.manifest import Manifest
-from . import approval, permission, repair, scheduler
+from ..script.manifest import HandlerKind, Manifest
+from . import approval, holds, permission, repair, scheduler
 from .approval import Standing
 from .host_parts import Parts
 from .relaunch import carry, last_mutation
@@ -103,8 +104,24 @@ class AskRepair:
     run: Run
 
 
+@dataclass(frozen=True)
+class Park:
+    """A run that waits for a person lets others go on, but for what it holds."""
+
+    run: Run
+    holds: Holds
+
+
+@dataclass(frozen=True)
+class Unpark:
+    """A parked run has something to do: it holds its workflow again."""
+
+    run: Run
+
+
 NextStep: TypeAlias = (
-    Wait | Start | Reschedule | Continue | LookUp | SendApproved | AskAgain | CarryOn | Abandon | AskRepair
+    Wait | Start | Reschedule | Continue | LookUp | SendApproved | AskAgain | CarryOn | Abandon | AskRepair | Park
+    | Unpark
 )
 
 
@@ -121,6 +138,9 @@ class Stopped:
     granted: bool = False  # what the run lacked was granted since
     connected: bool = False  # the connector that it lacked is configured now
     repairable: bool = False  # the repair hook can be asked
+    behind: str | None = None  # the parked run that must be done before this one makes its call
+    asks: bool = False  # it waits for a person, or for a parked run: if its workflow allows, others go on
+    holds: Holds | None = None  # what it holds if it is parked; None: it is never parked
 
 
 @fast_record
@@ -136,6 +156,8 @@ class Now:
     policy: Policy
     cron_times: Mapping[str, scheduler.Taken]  # of each handler with a cron: the times for which it has run already
     stopped: Stopped | None = None
+    parked: Sequence[tuple[Run, Stopped]] = ()  # the runs that are parked, in the order of their places
+    held: Set[str] = frozenset()  # the handlers that they hold
 
     @property
     def active(self) -> tuple[int, int]:
@@ -153,6 +175,20 @@ def at_rest(
     read: Reader, workflow_id: str, at: int, policy: Policy, parts: Parts | None, run: Run | None = None,
 ) -> Now:
     """The same, when its open run was read already."""
+    now = of_run(read, workflow_id, at, policy, parts, run)
+    if not now.workflow["parked"]:
+        return now
+    parked = [run_record(row) for row in read.all("parked_runs", workflow_id=workflow_id)]
+    return replace(
+        now, parked=[(each, _stopped(read, each, now, parts)) for each in parked],
+        held={str(row["handler"]) for row in read.all("parked_handlers", workflow_id=workflow_id)},
+    )
+
+
+def of_run(
+    read: Reader, workflow_id: str, at: int, policy: Policy, parts: Parts | None, run: Run | None,
+) -> Now:
+    """The same for one run of it, which may be parked; what else is parked is not looked at."""
     rows = read.all("workflow_now", workflow_id=workflow_id)
     workflow, handlers = rows[0], [row for row in rows if row["handler"] is not None]
     active = workflow["major"], workflow["minor"]
@@ -162,10 +198,8 @@ def at_rest(
         handler.name: ran for handler in manifest.handlers
         if (ran := scheduler.taken(read, workflow_id, handler, at)) is not None
     }
-    return Now(
-        at, workflow, handlers, run, manifest, policy, cron_times,
-        None if decided or run is None else _stopped(read, run, at, active, parts),
-    )
+    now = Now(at, workflow, handlers, run, manifest, policy, cron_times)
+    return now if decided or run is None else replace(now, stopped=_stopped(read, run, now, parts))
 
 
 def after(now: Now, handler: str, leaves: Mapping[str, object]) -> Now:
@@ -180,13 +214,15 @@ def manifest_of(read: Reader, workflow: Row) -> Manifest:
     return manifests.from_text(script["manifest"])
 
 
-def _stopped(read: Reader, run: Run, at: int, active: tuple[int, int], parts: Parts | None) -> Stopped:
-    asked = approval.of_run(read, run)
+def _stopped(read: Reader, run: Run, now: Now, parts: Parts | None) -> Stopped:
+    asked, sent = approval.of_run(read, run), last_mutation(read, run)
+    among_parked = now.workflow["waiting"] != Waiting.STOP or bool(now.workflow["parked"])
     return Stopped(
-        last_mutation(read, run), asked,
-        approval.standing(read, run, asked, at, active, parts) if asked else None,
+        sent, asked, approval.standing(read, run, asked, now.at, now.active, parts) if asked else None,
         permission.granted_meanwhile(read, run), parts is not None and permission.connected_meanwhile(parts, run),
         parts is not None and repair.wanted(read, parts, run),
+        holds.held_behind(read, run, asked) if among_parked else None,
+        holds.asks(run, sent), holds.to_hold(read, run, sent, asked, now.manifest) if among_parked else None,
     )
 
 
@@ -200,19 +236,60 @@ def next_step(now: Now) -> NextStep:
     if far := scheduler.nearer(now.handlers, now.manifest, now.policy, now.at, now.cron_times):
         return Reschedule(far)
     if now.run is not None:
-        return step_of_run(now, now.run)
-    due = scheduler.due(now.handlers, now.manifest, now.policy, now.at, now.cron_times)
+        return _of_open_run(now, now.run)
+    parked = _of_parked(now)
+    ready = next((run for run, step in parked if not isinstance(step, Wait)), None)
+    if ready is not None:
+        return Unpark(ready)
+    handlers = free_handlers(now)
+    due = scheduler.due(handlers, now.manifest, now.policy, now.at, now.cron_times)
     if due is None:
-        return Wait(scheduler.next_due_at(now.handlers, None))
+        return _soonest(scheduler.next_due_at(handlers, None), parked)
     phase = Phase.PREPARING if due.kind == "consumer" else Phase.EXECUTING
     return Start(Begin(
         now.workflow["id"], due.handler, due.kind, now.active, phase, due.trigger, due.gap, due.due_at, due.next_run_at,
     ))
 
 
-def step_of_run(now: Now, run: Run) -> NextStep:
-    """What its open run does now, while no person holds the workflow."""
-    stopped = now.stopped or Stopped()
+def free_handlers(now: Now) -> Sequence[Row]:
+    """The handlers that may begin while some runs are parked: all, if none is."""
+    if not now.parked:
+        return now.handlers
+    full = len(now.parked) >= now.policy.parked_max
+    if full or now.workflow["waiting"] == Waiting.STOP or not all(stopped.asks for _, stopped in now.parked):
+        return []  # also while one goes on by itself: it is parked only to make room for one that was answered
+    intake = now.workflow["waiting"] == Waiting.INTAKE
+    return [
+        row for row in now.handlers
+        if row["handler"] not in now.held and (not intake or row["kind"] == HandlerKind.PRODUCER)
+    ]
+
+
+def _of_open_run(now: Now, run: Run) -> NextStep:
+    """What the run that holds the workflow does; if it waits for a person, it may let others go on."""
+    step, stopped = step_of_run(now, run, now.stopped), now.stopped
+    if not isinstance(step, Wait):
+        return step
+    others = _of_parked(now)
+    if stopped is not None and stopped.holds is not None:
+        lets_others_go_on = stopped.asks and now.workflow["waiting"] != Waiting.STOP
+        if lets_others_go_on or any(not isinstance(each, Wait) for _, each in others):
+            return Park(run, stopped.holds)
+    return _soonest(step.until, others)
+
+
+def _of_parked(now: Now) -> list[tuple[Run, NextStep]]:
+    return [(run, step_of_run(now, run, stopped)) for run, stopped in now.parked]
+
+
+def _soonest(until: int | None, parked: Sequence[tuple[Run, NextStep]]) -> Wait:
+    times = [until, *(step.until for _, step in parked if isinstance(step, Wait))]
+    return Wait(min((time for time in times if time is not None), default=None))
+
+
+def step_of_run(now: Now, run: Run, facts: Stopped | None) -> NextStep:
+    """What an open run does now, while no person holds the workflow."""
+    stopped = facts or Stopped()
     if run.state is Status.ACTIVE:
         return _under_active_version(now, run, stopped)
     if run.reason is Reason.RECONCILIATION:
@@ -222,7 +299,7 @@ def step_of_run(now: Now, run: Run) -> NextStep:
             return LookUp(run, open_)
         return Wait(run.retry_at)
     if stopped.standing is Standing.USABLE:
-        return SendApproved(run)
+        return Wait(run.retry_at) if stopped.behind else SendApproved(run)
     if stopped.standing is Standing.EXPIRED and stopped.approval is not None:
         return AskAgain(run, stopped.approval)
     if carried := _carried(now, run, stopped):
@@ -260,6 +337,8 @@ def _carried_because(now: Now, run: Run, stopped: Stopped) -> tuple[str, str] | 
     later = run.state is Status.PAUSED and run.reason is Reason.TRANSIENT
     if later and scheduler.time_has_come(run, now.at):
         return "retry", "it is time to try again"
+    if run.reason is Reason.HELD and stopped.behind is None:
+        return "freed", "the run that it waited for is done"
     if stopped.standing is Standing.UNFIT:
         return "retry", "what was approved no longer fits, so mutate runs again"
     if stopped.granted:

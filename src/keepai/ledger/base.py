@@ -108,6 +108,7 @@ class Tx(Reader, Protocol):
     epoch: int
     shown: int | None  # the version that whoever acts was shown, if a person does and said so
     entry: int  # the number of the account's entry that will tell of this transaction
+    parked: dict[str, int]  # by workflow, how many of its runs were parked when it was last counted in
 
     def tell(
         self, workflow_id: str, machine: str, subject: str, source: str | None, target: str, why: str | None = None,

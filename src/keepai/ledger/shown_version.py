@@ -73,9 +73,12 @@ def _of_mutation(read: Reader, row: Row) -> tuple[str, ...]:
     """The run that sent it, the same thing sent again, and the open run if that asks about it."""
     where = {"workflow_id": row["workflow_id"]}
     again = read.all("mutation_same", mutation_key=row["mutation_key"], **where)
-    asks = read.one("run_open", **where)
-    differs = run_record(asks).differs if asks else None
-    of_asking = _of_run(read, asks) if asks and differs and differs["mutation_id"] == row["id"] else ()
+    asking = [read.one("run_open", **where), *read.all("parked_runs", **where)]
+    of_asking = [
+        each for asks in asking
+        if asks and (differs := run_record(asks).differs) and differs["mutation_id"] == row["id"]
+        for each in _of_run(read, asks)
+    ]
     return (*_of_run(read, _run(read, row["run_id"])), *(str(each["id"]) for each in again), *of_asking)
 
 

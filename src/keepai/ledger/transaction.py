@@ -18,6 +18,7 @@ class SharedTransaction(ABC):
     def __init__(self, ids: Ids, host: str, epoch: int) -> None:
         self.ids, self.host, self.epoch, self.now = ids, host, epoch, 0
         self.kept: dict[str, int] = {}  # by workflow, the bytes that were kept for it when it was last counted in
+        self.parked: dict[str, int] = {}  # by workflow, how many of its runs were parked then
         self.shown: int | None = None
         self.draft, self.entry = Draft(), 0
         self.tell, self.new_id = self.draft.tell, ids.new
@@ -48,7 +49,7 @@ class SharedTransaction(ABC):
             "workflow_tick", f"there is no workflow {workflow_id}", workflow_id=workflow_id, count=count,
             events=events, runs=runs, inputs=inputs,
         )
-        self.kept[workflow_id] = row["bytes"]
+        self.kept[workflow_id], self.parked[workflow_id] = row["bytes"], row["parked"]
         return row
 
     def tick(self, workflow_id: str, count: int = 1, *, events: int = 0, runs: int = 0, inputs: int = 0) -> int:

@@ -78,6 +78,12 @@ ACTS: Mapping[str, Act] = MappingProxyType({
         "Stop this workflow", "end it; what it did stays on record", "The workflow is stopped.",
         "It starts nothing until somebody resumes it. What is under way may end; what was done stays done.",
         brings=(("workflow", "stopped"),)),
+    "set": Act(
+        ("workflow",), {"wf": _TEXT, "waiting": _TEXT, **_SHOWN},
+        "Say what else of a workflow goes on while a run of it waits for a person.",
+        "keep set {wf} waiting=others", "", "Set it",
+        "while a run of the workflow waits for a person, this much of it goes on",
+        "From now on, this much goes on while a run waits for a person."),
     "run_now": Act(
         ("workflow",), _WORKFLOW, "Queue every producer and routine of a workflow.", "keep run-now {wf}", "",
         "Run now", "have its producers and routines run now", "Its producers and routines run as soon as they can."),

@@ -23,6 +23,7 @@ KeepError                   what happened, to what, why, what to do
 │ ├ ConnectorBroke          an exception that the connector did not declare
 │ └ WorkerDied              the script's process is gone; its step is run again
 ├ ApprovalNeeded            a person must see this call before it is sent        → person
+├ TargetHeld                a parked run may still write to the same target      → hold
 ├ NeedsAttention            what was applied differs from what is wanted now     → person
 ├ LedgerError               the durable store
 │ ├ Conflict                the row is not in the state that was expected
@@ -58,6 +59,7 @@ class Consequence(StrEnum):
     RETRY = "retry"  #: the run waits, and a new run continues it
     PERSON = "person"  #: the run waits for a person
     RECONCILE = "reconcile"  #: the run waits until the outcome is known
+    HOLD = "hold"  #: the run waits for a parked run
     STOP = "stop"  #: the run fails; evidence is stored
 
 
@@ -67,6 +69,7 @@ OUTCOMES: Mapping[Consequence, tuple[Status, Reason]] = MappingProxyType({
     Consequence.RETRY: (Status.PAUSED, Reason.TRANSIENT),
     Consequence.PERSON: (Status.PAUSED, Reason.APPROVAL),
     Consequence.RECONCILE: (Status.PAUSED, Reason.RECONCILIATION),
+    Consequence.HOLD: (Status.PAUSED, Reason.HELD),
     Consequence.STOP: (Status.FAILED, Reason.INTERNAL),
 })
 
@@ -263,6 +266,18 @@ class ApprovalNeeded(KeepError):
     code = "approval"
     consequence = Consequence.PERSON
     item = None
+
+
+class TargetHeld(KeepError):
+    """A parked run may still write to the same target."""
+
+    code = "held"
+    consequence = Consequence.HOLD
+    item = None
+
+    def __init__(self, message: str, run_id: str, target: tuple[str, str, str]) -> None:
+        super().__init__(message)
+        self.run_id, self.target = run_id, target  # the parked run; connector, account and target of the call
 
 
 class NeedsAttention(KeepError):

@@ -51,6 +51,7 @@ class Policy:
     reconcile_longest_s: float = _setting(1_800, "How long to wait at most between reconciles.")  # type: ignore[assignment]
     reconciles_max: int = _setting(12, "How many reconciles before a person is asked.")  # type: ignore[assignment]
     reconcile_total_s: float = _setting(86_400, "How long to reconcile before a person is asked.")  # type: ignore[assignment]
+    parked_max: int = _setting(100, "How many runs of one workflow may wait for a person while others go on.")  # type: ignore[assignment]
     crashes_max: int = _setting(3, "After how many host crashes one piece of work is stopped.")  # type: ignore[assignment]
     wake_soonest_s: float = _setting(30, "How soon wakeAt may be.")  # type: ignore[assignment]
     wake_latest_s: float = _setting(86_400, "How late wakeAt may be.")  # type: ignore[assignment]

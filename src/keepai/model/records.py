@@ -19,6 +19,7 @@ from .states import (
     Phase,
     Reason,
     Status,
+    Waiting,
     WorkflowStatus,
     shown,
 )
@@ -102,6 +103,19 @@ class Workflow(Record):
     next_due_at: int | None
     created_at: int
     bytes: Kept  # what the ledger stores for it
+    waiting: Waiting = Waiting.STOP  # what else of it goes on while a run of it waits for a person
+    parked: tuple[ParkedRun, ...] = ()  # the runs that wait while others go on
+
+
+@dataclass(frozen=True)
+class ParkedRun(Record):
+    """A run that waits while others of its workflow go on, and what it holds."""
+
+    run_id: str
+    handler: str
+    status: str
+    parked_at: int
+    holds: tuple[str, ...]  # in words
 
 
 @dataclass(frozen=True)
@@ -285,6 +299,7 @@ class Run(Record):
     updated_at: int
     due_at: int | None = None  # the time of its cron schedule
     bytes: int = 0  # what it has stored in the ledger so far, without the events that it published
+    parked: int = 0  # not 0: it waits while others of its workflow go on
 
     @property
     def status(self) -> str:

@@ -36,6 +36,7 @@ class Reason(StrEnum):
     TRANSIENT = "transient"  #: the outside world said "later"
     APPROVAL = "approval"  #: a person must allow or mend something
     RECONCILIATION = "reconciliation"  #: nobody knows yet whether the mutation happened
+    HELD = "held"  #: a parked run must be done before it may write to its target
     LOGIC = "logic"  #: the script is wrong
     INTERNAL = "internal"  #: the host or a connector is wrong
 
@@ -64,6 +65,12 @@ class WorkflowStatus(StrEnum):
     ACTIVE = "active"  #: runs when something is due
     PAUSED = "paused"  #: a person halted it; nothing starts
     STOPPED = "stopped"  #: a person ended it
+
+
+class Waiting(StrEnum):
+    STOP = "stop"  #: while a run waits, nothing else of its workflow runs
+    INTAKE = "intake"  #: its producers go on
+    OTHERS = "others"  #: whatever does not depend on the run goes on
 
 
 class ApprovalStatus(StrEnum):
@@ -263,11 +270,11 @@ MACHINES: Mapping[str, Machine] = MappingProxyType({
 
 #: The reasons that each status may have.
 REASONS: Mapping[Status, frozenset[Reason]] = MappingProxyType({
-    S.PAUSED: frozenset({Reason.TRANSIENT, Reason.APPROVAL, Reason.RECONCILIATION}),
+    S.PAUSED: frozenset({Reason.TRANSIENT, Reason.APPROVAL, Reason.RECONCILIATION, Reason.HELD}),
     S.FAILED: frozenset({Reason.LOGIC, Reason.INTERNAL}),
 })
 
-#: A run with one of these statuses blocks its workflow: nothing else of it starts.
+#: A run with one of these statuses blocks its workflow, unless it is parked: nothing else of it starts.
 OPEN: frozenset[Status] = frozenset({S.ACTIVE, S.PAUSED, S.FAILED})
 
 #: Items with one of these statuses are not finished: their routine must return to them.

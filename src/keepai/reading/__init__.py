@@ -9,6 +9,7 @@ In reading order:
 `overview.py`            every workflow at a glance
 `shared_hosts.py`        the hosts of a ledger that several share, and which one runs a workflow
 `workflow_details.py`    one workflow: handlers, schedules, versions, permissions
+`parked_runs.py`         what goes on while a run waits, and what parked runs hold, in words
 `graph_svg.py`           its graph of topics as a picture
 `questions.py`           which stopped runs are questions to a person, with the facts and the answers
 `unknown_outcome.py`     what is known of a mutation in doubt, and what a host adds to that

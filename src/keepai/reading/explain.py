@@ -21,6 +21,7 @@ from . import reasons
 from .contradictions import MEANINGS
 from .inputs_and_events import held_record, input_status, kept_row, left_by_consumers, looks_at
 from .next_steps import FINISHED, NextSteps, StepAhead
+from .parked_runs import summary
 from .questions import Questions
 from .story import TOLD_MAX, Scope, StoryLine, story_of
 from .unknown_outcome import late_evidence
@@ -87,7 +88,7 @@ class Explainer:
     """Explains the things of one ledger as they stand at one moment."""
 
     def __init__(self, read: Reader, questions: Questions, now_ms: int) -> None:
-        self._read, self._now = read, now_ms
+        self._read, self._now, self._policy = read, now_ms, questions.policy
         self._steps = NextSteps(read, questions, now_ms)
 
     def explain(self, id: str) -> Explanation:
@@ -218,7 +219,8 @@ class Explainer:
         gaps = left_by_consumers(self._read, self._read.all("handler_due", workflow_id=row["id"]))
         return self._made(
             row["id"], "workflow", row["id"], standing=reasons.standing_of_workflow(row, run),
-            because=reasons.of_workflow(row, run, gaps), selected=self._selected(run) if run else (),
+            because=reasons.of_workflow(row, run, gaps) + summary(row, self._policy),
+            selected=self._selected(run) if run else (),
             attempted=self._attempts(run) if run else (), moved_by=self._steps.of_workflow(row, run),
             scope=Scope(row["id"], (row["id"],), since_at=0),
         )

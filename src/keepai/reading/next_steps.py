@@ -24,9 +24,11 @@ from ..model.states import (
     Reason,
     RepairStatus,
     Status,
+    Waiting,
 )
 from .inputs_and_events import kept_row
 from .left_items import applied_of, left_actions, sent_again
+from .parked_runs import full
 from .questions import Questions, StoppedRunFacts, given_up
 from .unknown_outcome import HOST_KNOWS, NOT_ENDED
 
@@ -42,6 +44,9 @@ class StepAhead(Record):
     subject: str | None = None  # to what
     capability: str | None = None  # what `grant` would grant
 
+
+#: Of so many parked runs it is told what lets them go on.
+_PARKED_MAX = 5
 
 #: Nothing can move it.
 FINISHED = (StepAhead("nothing", "It is finished."),)
@@ -73,6 +78,8 @@ class NextSteps:
         if run.state is Status.ACTIVE:
             workflow = kept_row(self._read, "workflow_by_id", workflow_id=run.workflow_id)
             what = "A host runs it; if that host died, the next one that starts carries on."
+            if run.parked:
+                what = "A person has answered: it goes on as soon as the run that is under way has ended."
             return (*self._resume(workflow), StepAhead("host", what))
         seen = self._questions.seen(run, self._now)
         return (*self._resume(seen.workflow), *self._of_stopped(seen))
@@ -110,6 +117,9 @@ class NextSteps:
             return self._through(run_record(run), "has reserved it")
         skip = StepAhead("person", "A person can skip it.", acts=("skip_event",),
                      subject=event["id"])
+        if event["held_by"]:
+            parked = run_record(kept_row(self._read, "run_by_id", run_id=event["held_by"]))
+            return (*self._through(parked, "is parked, and works on an input of it"), skip)
         subscriber = self._subscriber(event)
         if subscriber is None:
             return (StepAhead("nothing", "It is a result, unless a new version subscribes to its topic."), skip)
@@ -151,18 +161,25 @@ class NextSteps:
             return self._resume(workflow)
         if run is not None:
             return self._through(run, "holds it")
-        step = next_step(self._questions.now(workflow["id"], self._now))
+        now = self._questions.now(workflow["id"], self._now)
+        parked = tuple(
+            StepAhead("run", f"Run {each.id} is parked; it is {each.status}.", subject=each.id)
+            for each, _ in now.parked[:_PARKED_MAX])
+        step = next_step(now)
         if not isinstance(step, Wait):
-            return (StepAhead("host", "Something is due: the next host that looks runs it."),)
+            return (StepAhead("host", "Something is due: the next host that looks runs it."), *parked)
         look_now = "A person can have its producers look now."
-        now = StepAhead("person", look_now, acts=("run_now",), subject=workflow["id"])
+        look = StepAhead("person", look_now, acts=("run_now",), subject=workflow["id"])
         at = [] if step.until is None else [StepAhead("time", "Then the next handler is due.", step.until)]
-        return (*at, StepAhead("event", "A new event in a topic that a handler takes."), now)
+        return (*at, StepAhead("event", "A new event in a topic that a handler takes."), look, *parked)
 
     # -- runs --------------------------------------------------------------------------------------
 
     def _of_stopped(self, seen: StoppedRunFacts) -> tuple[StepAhead, ...]:
         run, asked = seen.run, self._questions.asked(seen)
+        if seen.behind is not None:
+            before = run_record(kept_row(self._read, "run_by_id", run_id=seen.behind))
+            return self._through(before, "is parked, and may still write to the same target")
         if asked is not None:
             return (*self._of_repair(seen), *self._of_question(seen, asked))
         match seen.step:
@@ -231,8 +248,22 @@ class NextSteps:
         if holds is not None:
             return self._through(run_record(holds), f"holds the workflow; after it, {subscriber!r} can take it")
         workflow = kept_row(self._read, "workflow_by_id", workflow_id=workflow_id)
+        if workflow["parked"] and (held := self._of_held_handler(workflow, subscriber)):
+            return (*self._resume(workflow), *held)
         [handler] = [h for h in self._read.all("handler_due", workflow_id=workflow_id) if h["handler"] == subscriber]
         return (*self._resume(workflow), *self._of_handler(handler))
+
+    def _of_held_handler(self, workflow: Row, handler: str) -> tuple[StepAhead, ...]:
+        """What lets a handler begin that waits for parked runs."""
+        holds = self._read.one("parked_handler", workflow_id=workflow["id"], handler=handler)
+        if holds is not None:
+            run = run_record(kept_row(self._read, "run_by_id", run_id=holds["run_id"]))
+            return self._through(run, f"is parked; after it, {handler!r} can begin")
+        if workflow["waiting"] == Waiting.OTHERS and full(workflow, self._questions.policy) is None:
+            return ()
+        parked = [run_record(row) for row in self._read.all("parked_runs", workflow_id=workflow["id"])]
+        return tuple(step for run in parked[:_PARKED_MAX]
+                     for step in self._through(run, f"is parked; after it, {handler!r} can begin"))
 
     def _of_handler(self, handler: Row) -> tuple[StepAhead, ...]:
         name = repr(str(handler["handler"]))

@@ -97,6 +97,8 @@ def act_request(act: str, subject: str, workflow_id: str, capability: str | None
         return "resolve", {"mutation_id": subject, "answer": act}
     if act == "grant":
         return "grant", {"wf": workflow_id, "capability": str(capability), "mode": "allow"}
+    if act == "set":
+        return "set", {"wf": workflow_id, "waiting": "others"}
     return act, {next(iter(found.params)): workflow_id if found.on == ("workflow",) else subject}
 
 

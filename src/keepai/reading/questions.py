@@ -11,7 +11,7 @@ from typing import cast
 
 from ..engine.approval import in_words
 from ..engine.failure import inputs_of
-from ..engine.next_step import AskAgain, AskRepair, NextStep, Now, Wait, look, step_of_run
+from ..engine.next_step import AskAgain, AskRepair, NextStep, Now, Wait, look, of_run, step_of_run
 from ..ledger.account import of_subject
 from ..ledger.base import Reader, Row
 from ..ledger.rows import mutation_record
@@ -56,6 +56,7 @@ class StoppedRunFacts:
     doubt: DoubtfulMutation | None
     result_read: tuple[str, ...]  # of a doubt: where the script reads the result that a person may not have
     repairs: Repairs | None  # of a fault of the script
+    behind: str | None = None  # the parked run that must be done first
 
     @property
     def kind(self) -> str | None:
@@ -80,7 +81,7 @@ class Questions:
     """Looks at one ledger. `host` is a running host, which knows its connectors; None if there is none."""
 
     def __init__(self, read: Reader, policy: Policy, host: HostFacts | None = None) -> None:
-        self._read, self._policy, self._host = read, policy, host
+        self._read, self.policy, self._host = read, policy, host
 
     def of(self, run: Run, now_ms: int) -> Escalation | None:
         """The question that a stopped run puts; None while it may still go on by itself."""
@@ -94,19 +95,21 @@ class Questions:
 
     def now(self, workflow_id: str, now_ms: int) -> Now:
         """One look at a workflow, as the host takes it."""
-        return look(self._read, workflow_id, now_ms, self._policy, self._host.parts if self._host else None)
+        return look(self._read, workflow_id, now_ms, self.policy, self._host.parts if self._host else None)
 
     def seen(self, run: Run, now_ms: int) -> StoppedRunFacts:
         """A stopped run and what decides about it."""
-        now = self.now(run.workflow_id, now_ms)
+        parts = self._host.parts if self._host else None
+        now = of_run(self._read, run.workflow_id, now_ms, self.policy, parts, run)
         mutation = self._mutation(run)
         doubt = self.doubt(mutation) if mutation else None
         titles = tuple(str(row["title"]) for row in inputs_of(self._read, run))
+        step, present = step_of_run(now, run, now.stopped), now.manifest.handler(run.handler) is not None
         return StoppedRunFacts(
-            run, now.workflow, step_of_run(now, run), now.manifest.handler(run.handler) is not None, mutation,
-            now.stopped.approval if now.stopped else None, titles, doubt,
+            run, now.workflow, step, present, mutation, now.stopped.approval if now.stopped else None, titles, doubt,
             self._result_read(run, now.workflow, doubt) if doubt else (),
-            repairs_of(self._read, run, self._policy.repairs_max) if run.reason is Reason.LOGIC else None,
+            repairs_of(self._read, run, self.policy.repairs_max) if run.reason is Reason.LOGIC else None,
+            now.stopped.behind if now.stopped else None,
         )
 
     def _result_read(self, run: Run, workflow: Row, doubt: DoubtfulMutation) -> tuple[str, ...]:

@@ -15,7 +15,8 @@ from .wording import count
 #: Why a run began → how people say it.
 TRIGGERS = {
     "event": "an event arrived", "recheck": "events wait that it did not take the last time",
-    "wake": "it asked to be woken", "schedule": "its time had come", "run_now": "a person asked for it",
+    "wake": "it asked to be woken", "freed": "the parked run that it waited for is done",
+    "schedule": "its time had come", "run_now": "a person asked for it",
     "retry": "it was time to try again", "granted": "what it lacked was granted",
     "connected": "the connector that it lacked is configured",
     "new_version": "a new version is active", "person": "a person asked for it", "recovery": "its host had died",
@@ -123,6 +124,9 @@ def of_event(event: Row, runs: Sequence[Run], moves: Sequence[Row], left: str, *
     held = f" {count(event['held'], 'later payload')} came meanwhile and stays on record." if event["held"] else ""
     if event["reserved_by"]:
         return f"Run {event['reserved_by']} has reserved it.{again}{held}"
+    if event["held_by"]:
+        return (f"It waits for run {event['held_by']}, which is parked and works on an input of it: what comes of one "
+                f"input is done in order.{again}{held}")
     if is_result:
         return f"It is a result: no handler takes events of topic {event['topic']!r}.{again}{held}"
     return f"It has waited in topic {event['topic']!r} since {iso(event['created_at'])}.{left}{again}{held}"

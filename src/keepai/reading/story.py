@@ -19,7 +19,7 @@ from ..model.states import MACHINES
 TOLD_MAX = 500
 
 #: Acts on a whole workflow; they belong to the story of everything that was open then.
-ON_WORKFLOW = ("deploy", "grant", "pause", "resume", "stop", "accept_older")
+ON_WORKFLOW = ("deploy", "grant", "set", "pause", "resume", "stop", "accept_older")
 
 #: Machine → the moves whose own reason is shown; the other moves get the reason from the table of moves.
 _OWN: Mapping[str, Collection[str]] = {
@@ -32,6 +32,7 @@ _NOTED = {
     "reason": "it waits for something else", "host": "its host had died, and another took it over",
     "reconcile": "the outside system was asked again", "sign": "something became known late",
     "revision": "another payload was published under its messageId",
+    "parking": "it waits while others go on, or goes on", "waiting": "what goes on while a run waits for a person",
 }
 
 

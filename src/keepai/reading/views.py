@@ -14,13 +14,14 @@ from ..model.codec import Json, stored
 from ..model.errors import NotFound, Refused
 from ..model.policy import Policy
 from ..model.records import Escalation, Event, Gap, Input, Item, Kept, Mutation, Output, Rows, Run, Traced, Workflow
-from ..model.states import WorkflowStatus
+from ..model.states import Waiting, WorkflowStatus
 from .blast import Blast, Moment, blast
 from .contradictions import contradictions
 from .explain import Explainer, Explanation
 from .inputs_and_events import event_record, held_record, input_record, kept_row, left_by_consumers
 from .left_items import left_behind
 from .offered_acts import subject
+from .parked_runs import parked_runs
 from .questions import Questions
 from .unknown_outcome import HostFacts
 
@@ -268,7 +269,8 @@ class Views:
             gaps=(*(Gap(h["handler"], h["gap_since_at"], h["gap_until_at"])
                     for h in handlers if h["gap_since_at"] is not None), *left_by_consumers(self._read, handlers)),
             next_due_at=next_due_at(handlers, run) if row["status"] == WorkflowStatus.ACTIVE else None,
-            created_at=row["created_at"],
+            created_at=row["created_at"], waiting=Waiting(row["waiting"]),
+            parked=parked_runs(self._read, workflow_id) if row["parked"] else (),
             bytes=Kept(
                 row["event_bytes"], row["run_bytes"] + (run.bytes if run else 0), row["input_bytes"], self._bytes_max,
             ),

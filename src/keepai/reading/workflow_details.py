@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -78,13 +79,25 @@ def waiting(read: Reader, workflow: Row) -> dict[str, int]:
     return {str(r["topic"]): int(r["pending"]) for r in read.all("topic_stranded", workflow_id=workflow["id"])}
 
 
-def graph_captions(made: Graph, waits: Mapping[str, int], run: Row | None = None) -> dict[Vertex, str]:
-    """The lines below the names in a picture of the graph: what waits in a topic, the state of a handler's open run."""
+def graph_captions(
+    made: Graph, waits: Mapping[str, int], run: Row | None = None, parked: Mapping[str, int] | None = None,
+) -> dict[Vertex, str]:
+    """The lines below the names in a picture of the graph: what waits in a topic; the open run of a handler, and how
+    many of its runs are parked."""
     said = {v: f"{waits[v.name]:,} waiting" for v in made.vertices if v.kind == "topic" and waits.get(v.name)}
     if run is not None:
         word = "running" if run["status"] == "active" else str(run["status"])
         said |= {v: f"{word}: {run['phase']}" for v in made.vertices if v.kind != "topic" and v.name == run["handler"]}
+    for v in made.vertices:
+        if v.kind != "topic" and (number := (parked or {}).get(v.name)):
+            said[v] = ", ".join([*([said[v]] if v in said else []), f"{number:,} parked"])
     return said
+
+
+def parked_of(read: Reader, workflow: Row) -> Counter[str]:
+    """How many runs of each handler are parked."""
+    rows = read.all("parked_runs", workflow_id=workflow["id"]) if workflow["parked"] else []
+    return Counter(str(row["handler"]) for row in rows)
 
 
 def handler_times(read: Reader, workflow: Row, manifest: Manifest) -> list[HandlerTimes]:

@@ -10,7 +10,7 @@ from .findings import START
 from .literals import ObjectMember
 from .manifest import Handler, HandlerKind, Manifest, Schedule
 from .script_reading import ScriptReading, call_of
-from .tree import Node
+from .tree import Node, walk
 
 #: Topic name → its position.
 Topics = Mapping[str, Node]
@@ -41,8 +41,18 @@ class Declared:
         return Handler(
             self.name, self.kind, None if self.publishes is None else tuple(self.publishes),
             tuple(self.subscribe or ()), self.schedule,
-            Step.MUTATE in self.steps, Step.NEXT in self.steps,
+            Step.MUTATE in self.steps, Step.NEXT in self.steps, self._uses_state(),
         )
+
+    def _uses_state(self) -> bool:
+        """Whether the step whose result is kept as the handler's state may return anything."""
+        last = self.steps.get(Step.NEXT if self.kind is HandlerKind.CONSUMER else Step(self.kind))
+        if last is None:
+            return self.kind is not HandlerKind.CONSUMER
+        body = last.get("body")
+        if body is None or body.kind != "statement_block":
+            return True
+        return any(node.kind == "return_statement" and node.children for node in walk(body, into_functions=False))
 
 
 @dataclass

@@ -35,6 +35,7 @@ class Handler:
     schedule: Schedule | None = None  # None: policy's default interval
     has_mutate: bool = False
     has_next: bool = False
+    uses_state: bool = True  # it may return a state; False: it certainly does not
 
 
 @dataclass(frozen=True)

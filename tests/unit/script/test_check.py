@@ -86,7 +86,8 @@ def test_the_example_of_chapter_06a_is_clean_and_fully_read() -> None:
         ("email.received", "row.created"),
         (
             Handler("pollEmail", HandlerKind.PRODUCER, ("email.received",), (), Schedule(interval_ms=300_000)),
-            Handler("processEmail", HandlerKind.CONSUMER, ("row.created",), ("email.received",), None, True, True),
+            Handler(
+                "processEmail", HandlerKind.CONSUMER, ("row.created",), ("email.received",), None, True, True, False),
         ),
         ("gmail.search", "sheets.appendRow"),
     )
@@ -292,7 +293,7 @@ export default workflow;
                 (),
                 Schedule(cron="0 9 * * 1-5", tz="Europe/Berlin"),
             ),
-            Handler("work", HandlerKind.CONSUMER, ("row.out",), ("mail.in",), has_next=True),
+            Handler("work", HandlerKind.CONSUMER, ("row.out",), ("mail.in",), has_next=True, uses_state=False),
         ),
         ("gmail.search",),
     )
@@ -438,3 +439,21 @@ def test_an_error_far_down_in_a_script_is_found_again_and_again() -> None:
     source = "\n" * 4_000 + "const a = ;\n" + "\n" * 4_000 + "const b = ;\n"
     for _ in range(300):
         assert [each.line for each in check(source).findings if each.code == "syntax"] == [4_001, 8_002]
+
+
+@pytest.mark.parametrize(("next", "uses_state"), [
+    ("", False), ("async next(ctx, prepared, result) { ctx.log(1); if (result) return; }", False),
+    ("async next(ctx, prepared, result) { [1].map((n) => { return n; }); }", False),
+    ("async next(ctx, prepared, result) { return { n: 1 }; }", True),
+    ("async next(ctx, prepared, result) { if (result) { return ctx.state; } }", True),
+    ("next: async (ctx, prepared, result) => ({ n: 1 })", True),
+    ("next: async (ctx, prepared, result) => ctx.log(1)", True),
+])
+def test_a_handler_whose_last_step_may_return_something_may_keep_state(next: str, uses_state: bool) -> None:
+    source = (
+        'export default Keep.workflow({ name: "w", topics: { "in": {} }, producers: {}, consumers: { '
+        'act: Keep.consumer({ subscribe: ["in"], publishes: [], '
+        f"async prepare(ctx, state) {{ return {{ reservations: [], data: {{}} }}; }}, {next} }}) }} }});")
+    manifest = check(source, SURFACE).manifest
+    assert manifest is not None
+    assert manifest.handlers[0].uses_state == uses_state

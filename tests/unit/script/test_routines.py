@@ -61,7 +61,7 @@ def test_a_bare_routine_runs_at_the_default_interval_and_publishes_nothing() -> 
     checked = check("export default Keep.workflow({ name: 'd', routines: { sweep: async (ctx) => {} } });")
     assert [f.code for f in checked.findings] == ["bare-routine"]
     assert checked.manifest is not None
-    assert checked.manifest.handlers == (Handler("sweep", HandlerKind.ROUTINE, (), (), None),)
+    assert checked.manifest.handlers == (Handler("sweep", HandlerKind.ROUTINE, (), (), None, uses_state=False),)
 
 
 def test_a_routine_is_drawn_with_a_shape_of_its_own_and_no_edges() -> None:

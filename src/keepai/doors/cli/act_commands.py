@@ -12,7 +12,9 @@ import click
 from ...app import Keep
 from ...model.acts import ACTS, ANSWERS, Act
 from ...model.permissions import grant_of, matches_of
+from ...model.states import Waiting
 from ...reading.look import Look
+from ...reading.parked_runs import GOES_ON
 from ...reading.wording import count
 from . import names
 from .ask_host import ask_host
@@ -64,6 +66,26 @@ def run_now(session: CommandSession, workflow: str, shown: int | None, as_json: 
     queued = ask_host(session, "run_now", wf=row["id"], shown=shown)
     told = f"Queued: {', '.join(queued)}." if queued else f"{row['name']} has no producers and no routines."
     _done(as_json, "run_now", row["id"], told, queued)
+
+
+@click.command("set")
+@click.argument("workflow", metavar="WORKFLOW", type=WORKFLOW)
+@click.argument(
+    "setting", metavar="waiting=stop|intake|others", type=click.Choice([f"waiting={each}" for each in Waiting]))
+@with_shown
+@with_json
+@with_session
+def set_(session: CommandSession, workflow: str, setting: str, shown: int | None, as_json: bool) -> None:
+    """Say what else of a workflow goes on while a run of it waits for a person.
+
+    waiting=stop: nothing. waiting=intake: its producers. waiting=others: whatever does not depend on that run.
+    """
+    with session.look() as look:
+        row = names.workflow(look, workflow)
+    waiting = setting.partition("=")[2]
+    ask_host(session, "set", wf=row["id"], waiting=waiting, shown=shown)
+    told = f"While a run of {row['name']} waits for a person, {GOES_ON[Waiting(waiting)]}."
+    _done(as_json, "set", row["id"], told, {"waiting": waiting})
 
 
 @click.command()
@@ -190,5 +212,5 @@ def _json(text: str | None, answer: str) -> Any:
 #: Command → itself: those above, and one for each other act.
 COMMANDS: dict[str, click.Command] = {
     **{act.command: _made(name, act) for name, act in ACTS.items() if act.said and act.on},
-    **{str(each.name): each for each in (run_now, grant, skip, resolve)},
+    **{str(each.name): each for each in (run_now, set_, grant, skip, resolve)},
 }

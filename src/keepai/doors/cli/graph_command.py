@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from ...engine.next_step import manifest_of
 from ...model.errors import ScriptInvalid
 from ...reading.graph_svg import svg
 from ...reading.wording import count
-from ...reading.workflow_details import graph_captions, schedule_text
+from ...reading.workflow_details import graph_captions, parked_of, schedule_text
 from ...reading.workflow_details import waiting as events_waiting
 from ...script.check import check
 from ...script.manifest import Manifest
@@ -39,19 +40,21 @@ def graph(session: CommandSession, what: str | None, form: str | None, as_json: 
     if what and what.endswith(".js") and not Path(what).exists():
         raise click.BadParameter(f"there is no file {what}.", param_hint="WORKFLOW|FILE")
     if what and (what == "-" or Path(what).is_file()):
-        manifest, waiting = _of_file(what), dict[str, int]()
+        manifest, waiting, parked = _of_file(what), dict[str, int](), Counter[str]()
     else:
         with session.look() as look:
             row = names.workflow(look, what)
             manifest, waiting = manifest_of(look.read, row), events_waiting(look.read, row)
+            parked = parked_of(look.read, row)
     if as_json:
-        echo_json(_data(manifest, waiting))
+        echo_json(_data(manifest, waiting, parked))
     elif form:
         drawn = made(manifest)
-        picture = as_mermaid(drawn) if form == "mermaid" else svg(drawn, graph_captions(drawn, waiting))
+        picture = as_mermaid(drawn) if form == "mermaid" else svg(
+            drawn, graph_captions(drawn, waiting, parked=parked))
         click.echo(picture, nl=False)
     else:
-        echo(*_lines(manifest, waiting))
+        echo(*_lines(manifest, waiting, parked))
 
 
 def _of_file(file: str) -> Manifest:
@@ -62,16 +65,17 @@ def _of_file(file: str) -> Manifest:
     return checked.manifest
 
 
-def _data(manifest: Manifest, waiting: dict[str, int]) -> dict[str, Any]:
+def _data(manifest: Manifest, waiting: dict[str, int], parked: Mapping[str, int]) -> dict[str, Any]:
     handlers = [{"name": h.name, "kind": h.kind.value, "subscribe": list(h.subscribe),
-                 "publishes": None if h.publishes is None else list(h.publishes), "schedule": schedule_text(h) or None}
+                 "publishes": None if h.publishes is None else list(h.publishes), "schedule": schedule_text(h) or None,
+                 "parked": parked.get(h.name, 0)}
                 for h in manifest.handlers]
     topics = [{"name": t, "subscriber": s.name if (s := manifest.subscriber(t)) else None, "waiting": waiting.get(t, 0)}
               for t in manifest.topics]
     return {"workflow": manifest.name, "handlers": handlers, "topics": topics}
 
 
-def _lines(manifest: Manifest, waiting: dict[str, int]) -> Iterator[str]:
+def _lines(manifest: Manifest, waiting: dict[str, int], parked: Mapping[str, int]) -> Iterator[str]:
     yield plain(manifest.name)
     rows = [(h.name, h.kind.value, schedule_text(h), ", ".join(h.subscribe) or "–",
              "any topic" if h.publishes is None else ", ".join(h.publishes) or "–") for h in manifest.handlers]
@@ -81,3 +85,5 @@ def _lines(manifest: Manifest, waiting: dict[str, int]) -> Iterator[str]:
             yield f"Nobody takes events of {plain(topic)}: they are results."
         if waiting.get(topic):
             yield f"{count(waiting[topic], 'event')} {'waits' if waiting[topic] == 1 else 'wait'} in {plain(topic)}."
+    for handler, number in parked.items():
+        yield f"{count(number, 'run')} of {plain(handler)} {'is' if number == 1 else 'are'} parked."

@@ -11,15 +11,20 @@ import click
 
 from ...ledger.rows import run_record
 from ...model.records import Escalation, Gap, Run, Workflow
+from ...model.states import Waiting
 from ...reading.digest import digest as made
 from ...reading.look import Look
 from ...reading.offered_acts import commands
+from ...reading.parked_runs import GOES_ON
 from ...reading.shared_hosts import at_work, place
 from ...reading.wording import ago, count, kept_bytes
 from ...script.duration import BadDuration, parse_duration
 from ..control import is_running
 from .command_session import CommandSession, with_json, with_session, with_watch
 from .text import echo, echo_json, line, paint, plain, width
+
+#: Parked runs of one workflow that are listed.
+PARKED_SHOWN = 5
 
 
 @click.command()
@@ -80,6 +85,12 @@ def _facts(
         noun = "more question" if stop and stop.needs_you else "question"
         facts.append(("needs you", f"{count(len(others), noun)}: {titles}"))
         facts.append(("  type", "keep todo"))
+    if workflow.waiting != Waiting.STOP:
+        facts.append(("waiting", f"{workflow.waiting}: while a run waits for a person, {GOES_ON[workflow.waiting]}"))
+    facts += [("parked", f"{each.run_id} of {each.handler} is {each.status}, and holds {', '.join(each.holds)}")
+              for each in workflow.parked[:PARKED_SHOWN]]
+    if len(workflow.parked) > PARKED_SHOWN:
+        facts.append(("", f"and {count(len(workflow.parked) - PARKED_SHOWN, 'more run')}"))
     if workflow.pending:
         old = f", {workflow.stale:,} of them for too long" if workflow.stale else ""
         facts.append(("pending", f"{count(workflow.pending, 'event')}{old}"))

@@ -92,7 +92,7 @@ class LaneTransaction(PostgresTransaction):
 
     def __init__(self, of: PostgresTransaction) -> None:
         super().__init__(of.connection, of.ids, of.host, of.epoch, of.wire)
-        self.now, self.entry, self.kept = of.now, of.entry, of.kept
+        self.now, self.entry, self.kept, self.parked = of.now, of.entry, of.kept, of.parked
 
     def run(self, query: str, **params: object) -> None:
         """Execute a change, before anything else is read."""

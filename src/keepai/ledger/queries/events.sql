@@ -122,13 +122,13 @@ where workflow_id = :workflow_id and event_id = :event_id and (revision = :revis
 -- name: event_peek
 -- Waiting events of a topic after a place in it, in the order in which they came.
 select seq, topic, message_id, attempt, payload from event
-where workflow_id = :workflow_id and topic = :topic and status = 'pending' and reserved_by is null and seq > :after
+where workflow_id = :workflow_id and topic = :topic and status = 'pending' and reserved_by is null and held_by is null and seq > :after
 order by seq limit :limit;
 
 -- name: event_waiting_deepest
 -- The waiting event of a topic that is furthest from the producer that began its chain.
 select id as event_id, depth from event
-where workflow_id = :workflow_id and topic = :topic and status = 'pending' and reserved_by is null
+where workflow_id = :workflow_id and topic = :topic and status = 'pending' and reserved_by is null and held_by is null
 order by depth desc, seq desc limit 1;
 
 -- name: event_source
@@ -140,7 +140,7 @@ where e.id = :event_id;
 -- Pin an event for a run; only one that waits can be pinned.
 update event set reserved_by = :run_id, updated_at = :now
 where workflow_id = :workflow_id and topic = :topic and message_id = :message_id
-  and status = 'pending' and reserved_by is null
+  and status = 'pending' and reserved_by is null and held_by is null
 returning id as event_id, topic, message_id, attempt, revision, payload, depth;
 
 -- name: event_skipped_since
@@ -193,7 +193,7 @@ where reserved_by = :run_id and status = 'pending' returning id;
 
 -- name: event_skip
 -- A person skips an event that nobody has taken.
-update event set status = 'skipped', updated_at = :now
+update event set status = 'skipped', held_by = null, updated_at = :now
 where id = :event_id and status = 'pending' and reserved_by is null;
 
 -- name: event_reprocess

@@ -178,16 +178,46 @@ where t.status in ('done', 'skipped') and m.status in ('in_flight', 'needs_recon
 -- An event that waits and whose payload was pruned.
 select id from event where status = 'pending' and payload = '';
 
+-- name: never_parked_unknown
+-- A run that is parked and of which nothing says what it holds, or the other way round; or a workflow that counts others.
+select r.id, p.run_id from run r left join parked p on p.workflow_id = r.workflow_id and p.run_id = r.id
+where r.parked <> 0 and p.run_id is null
+union all select p.run_id, r.id from parked p left join run r on r.id = p.run_id and r.parked <> 0 where r.id is null
+union all select c.workflow_id, sum(c.number) from (
+  select id as workflow_id, parked as number from workflow union all select workflow_id, -1 from parked) c
+group by c.workflow_id having sum(c.number) <> 0;
+
+-- name: never_parked_cause_free
+-- A free event that shares an input with what a parked run has reserved.
+select e.id, v.run_id from parked_cause v cross join event_cause c cross join event e
+where c.workflow_id = v.workflow_id and c.input_id = v.input_id and e.id = c.event_id and e.attempt = c.attempt
+  and e.status = 'pending' and e.reserved_by is null and e.held_by is null;
+
+-- name: never_event_held_for_none
+-- An event that waits for a run that is not parked, or that shares no input with what that has reserved.
+select e.id, e.held_by from event e where e.held_by is not null and not exists (
+  select 1 from parked_cause v cross join event_cause c
+  where v.workflow_id = e.workflow_id and v.run_id = e.held_by
+    and c.event_id = e.id and c.workflow_id = e.workflow_id and c.attempt = e.attempt and c.input_id = v.input_id)
+and not exists (select 1 from parked_reservation v
+  where v.workflow_id = e.workflow_id and v.run_id = e.held_by and v.event_id = e.id);
+
 -- name: never_open_run_of_no_host
 -- An active run of a host that the ledger does not know.
 select r.id, r.host from run r where r.status = 'active'
 and not exists (select 1 from host h where h.id = r.host and h.epoch = r.epoch);
 
 -- name: never_two_hosts_at_once
--- A run of a host that worked on although a later one had worked on the same workflow before.
-select r.id, r.host from (
-  select id, host, epoch, max(epoch) over (partition by workflow_id order by seq) as newest from run) r
-where r.epoch < r.newest;
+-- A run of a host that began after the last that was told of a run of a later host. (A run that was parked may go on under
+-- a later host after runs that began after it.)
+select t.id, t.host from (
+  select id, host, epoch, begins, max(case when begins = 0 then epoch end) over (
+    partition by workflow_id order by entry) as newest from (
+    select r.workflow_id, r.id, r.host, r.epoch, 1 as begins,
+      (select min(s.entry) from account_subject s where s.subject_id = r.id) as entry from run r
+    union all select r.workflow_id, r.id, r.host, r.epoch, 0,
+      (select max(s.entry) from account_subject s where s.subject_id = r.id) from run r) e) t
+where t.begins = 1 and t.epoch < t.newest;
 
 -- name: history_ends
 -- The present state of everything that has one.

@@ -6,10 +6,10 @@
 -- name: run_insert
 -- A new attempt at a handler.
 insert into run (workflow_id, seq, id, handler, kind, major, minor, trigger, retry_of, lineage, attempt, phase, status,
-  prepare_result, prepared_at, outcome, failures, observed, host, epoch, created_at, updated_at, due_at, bytes)
+  prepare_result, prepared_at, outcome, failures, observed, host, epoch, created_at, updated_at, due_at, bytes, parked)
 values (:workflow_id, :seq, :id, :handler, :kind, :major, :minor, :trigger, :retry_of, :lineage, :attempt, :phase,
   'active', :prepare_result, :prepared_at, :outcome, :failures, :observed, :host, :epoch, :created_at, :updated_at,
-  :due_at, :bytes);
+  :due_at, :bytes, :parked);
 
 -- name: run_by_id
 -- One run.
@@ -26,16 +26,17 @@ select due_at from run where workflow_id = :workflow_id and handler = :handler a
 order by due_at desc limit 1;
 
 -- name: run_open
--- The one run that holds a workflow, if any.
-select * from run where workflow_id = :workflow_id and (status = 'active' or status = 'paused' or status = 'failed');
+-- The one run that holds a workflow, if any; runs that are parked do not.
+select * from run where workflow_id = :workflow_id and parked = 0
+  and (status = 'active' or status = 'paused' or status = 'failed');
 
 -- name: run_open_all
--- Every run that holds its workflow.
+-- Every run that holds its workflow, or is parked in it.
 select * from run where (status = 'active' or status = 'paused' or status = 'failed') order by updated_at, id;
 
 -- name: run_active_all
--- Runs that some host was executing.
-select * from run where status = 'active' order by workflow_id;
+-- Runs that some host was executing; one that is parked only waits for its turn.
+select * from run where status = 'active' and parked = 0 order by workflow_id;
 
 -- name: run_crashes
 -- How often the hosts of this lineage died under it; of a routine, since it last brought something about.
@@ -63,14 +64,14 @@ where id = :run_id and status = 'active' and phase = :phase and epoch = :epoch;
 
 -- name: run_leave
 -- Another run carries on, or nobody does.
-update run set status = :target, reason = null, retry_at = null, updated_at = :now
-where id = :run_id and status = :source;
+update run set status = :target, reason = null, retry_at = null, parked = 0, updated_at = :now
+where id = :run_id and status = :source and parked = :parked;
 
 -- name: run_resume
 -- What a run waited for is there: this host goes on with it.
 update run set status = 'active', reason = null, error = null, retry_at = null, phase = :phase,
   outcome = coalesce(:outcome, outcome), host = :host, epoch = :epoch, updated_at = :now
-where id = :run_id and status = :source and phase = :source_phase;
+where id = :run_id and status = :source and phase = :source_phase and parked = :parked;
 
 -- name: run_progress
 -- Something came of an item: earlier failures of its run no longer count, unless another item of the lineage has failed.
@@ -86,7 +87,7 @@ where id = :run_id and status = 'active' and epoch = :source_epoch;
 
 -- name: run_commit
 -- Everything of this run is in the ledger.
-update run set phase = 'committed', status = 'committed', bytes = :bytes, updated_at = :now
+update run set phase = 'committed', status = 'committed', bytes = :bytes, parked = 0, updated_at = :now
 where id = :run_id and phase = :source and status = 'active' and epoch = :epoch;
 
 -- name: trace_insert
@@ -109,13 +110,13 @@ values (:workflow_id, :seq, :id, :run_id, :ordinal, :lineage, :mutation_key, :id
 
 -- name: mutation_count
 -- How often the same thing was sent before (a consumer's run wants one thing), how much its run has sent, and the last
--- number that its workflow has counted.
+-- number that its workflow has counted; null if runs of it are parked.
 select (select count(*) from mutation where workflow_id = :workflow_id and mutation_key = :mutation_key)
   + (select count(*) from mutation where run_id = :lineage and mutation_key <> :mutation_key and :item_id is null)
   + (select count(*) from mutation where lineage = :lineage and run_id <> lineage and mutation_key <> :mutation_key
     and :item_id is null) as attempts,
   (select count(*) from mutation where workflow_id = :workflow_id and run_id = :run_id) as ordinal,
-  (select sequence from workflow where id = :workflow_id) as sequence;
+  (select sequence from workflow where id = :workflow_id and parked = 0) as sequence;
 
 -- name: mutation_keep
 -- A person keeps what was applied instead of this other payload.

@@ -5,7 +5,7 @@
 update workflow set sequence = sequence + :count, event_bytes = event_bytes + :events, run_bytes = run_bytes + :runs,
   input_bytes = input_bytes + :inputs
 where id = :workflow_id
-returning id, sequence, status, major, minor, event_bytes + run_bytes + input_bytes as bytes;
+returning id, sequence, status, major, minor, waiting, parked, event_bytes + run_bytes + input_bytes as bytes;
 
 -- name: workflow_insert
 -- A new workflow.
@@ -93,7 +93,7 @@ select * from handler_due where workflow_id = :workflow_id order by handler;
 
 -- name: workflow_now
 -- A workflow with each of its handlers, and everything that decides whether that is due; without any, one row of itself.
-select w.id, w.name, w.status, w.major, w.minor, w.sequence, h.*
+select w.id, w.name, w.status, w.major, w.minor, w.sequence, w.waiting, w.parked, h.*
 from workflow w left join handler_due h on h.workflow_id = w.id where w.id = :workflow_id order by h.handler;
 
 -- name: handler_get

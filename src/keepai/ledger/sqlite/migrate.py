@@ -14,7 +14,7 @@ from .connection import APPLICATION_ID
 from .triggers import statements
 
 #: The number of `schema.sql`. A file with a lower number was made before the first release, and is refused.
-FIRST = 12
+FIRST = 13
 
 
 def migrations() -> Mapping[int, str]:

@@ -60,7 +60,11 @@ create table workflow (
   run_bytes integer not null default 0,
   input_bytes integer not null default 0,
   created_at integer not null,
-  updated_at integer not null
+  updated_at integer not null,
+  waiting text not null default 'stop' constraint workflow_waiting_known check (
+    waiting in ('stop', 'intake', 'others')),
+  waiting_configured integer not null default 1, -- keep.toml says so, or nobody; 0: a person said so
+  parked integer not null default 0 -- how many of its runs are parked
 );
 
 create table put_back (
@@ -160,13 +164,16 @@ create table event (
   attempt integer not null default 1,
   created_at integer not null,
   updated_at integer not null,
+  held_by integer, -- a parked run: the event shares an input with what that has reserved
   unique (workflow_id, seq),
   unique (workflow_id, topic, message_id),
-  constraint event_reserved_only_while_pending check (reserved_by is null or status = 'pending')
+  constraint event_reserved_only_while_pending check (reserved_by is null or status = 'pending'),
+  constraint event_held_only_while_free check (held_by is null or (status = 'pending' and reserved_by is null))
 );
 
 create index event_pending on event (workflow_id, topic, seq) where status = 'pending';
 create index event_reserved on event (reserved_by) where reserved_by is not null;
+create index event_held on event (workflow_id) where held_by is not null;
 
 -- `revision` is the first one of the event with which the input came: a run that reserved an earlier one owes it nothing.
 create table event_cause (
@@ -221,8 +228,8 @@ create table run (
     status = 'active' or status = 'paused' or status = 'failed' or status = 'committed' or status = 'crashed'
     or status = 'superseded' or status = 'abandoned'),
   reason text constraint run_reason_known check (
-    reason = 'transient' or reason = 'approval' or reason = 'reconciliation' or reason = 'logic'
-    or reason = 'internal'),
+    reason = 'transient' or reason = 'approval' or reason = 'reconciliation' or reason = 'held'
+    or reason = 'logic' or reason = 'internal'),
   prepare_result text,
   prepared_at integer,
   outcome text,
@@ -237,10 +244,14 @@ create table run (
   updated_at integer not null,
   due_at integer,
   bytes integer not null default 0,
+  parked integer not null default 0, -- its own seq while it is
   unique (workflow_id, seq),
+  constraint run_parked_while_open check (
+    parked = 0 or status = 'active' or status = 'paused' or status = 'failed'),
   constraint run_reason_fits check (
     case status
-      when 'paused' then reason is not null and (reason = 'transient' or reason = 'approval' or reason = 'reconciliation')
+      when 'paused' then reason is not null and (
+        reason = 'transient' or reason = 'approval' or reason = 'reconciliation' or reason = 'held')
       when 'failed' then reason is not null and reason in ('logic', 'internal')
       else reason is null
     end),
@@ -248,10 +259,28 @@ create table run (
 );
 
 create unique index run_once_per_time on run (workflow_id, handler, due_at) where due_at is not null;
-create unique index run_one_open on run (workflow_id)
+-- One run of a workflow is open, and further ones that are parked; the same of mutations without a known outcome.
+create unique index run_one_open on run (workflow_id, parked)
   where status = 'active' or status = 'paused' or status = 'failed';
 -- The first run of a lineage is found by its id, and what it sent by that: most runs are the only ones of theirs.
 create index run_by_lineage on run (lineage) where retry_of is not null;
+
+-- A run that waits while others of its workflow go on, and what it keeps them from: events are in event.held_by.
+create table parked (
+  workflow_id integer not null references workflow (id),
+  run_id integer not null references run (id),
+  turn integer not null, -- the number of its lineage's first run: among runs with one target, the lower goes first
+  handler text, -- that may not begin meanwhile
+  item_id integer, -- of a routine: that no other run of it begins
+  writes text not null constraint parked_writes_known check (writes in ('nothing', 'target', 'connector', 'anything')),
+  connector text not null,
+  account text not null,
+  target text not null,
+  parked_at integer not null,
+  primary key (run_id, workflow_id)
+) without rowid;
+
+create index parked_of_workflow on parked (workflow_id, turn);
 
 create table reservation (
   workflow_id integer not null,
@@ -340,12 +369,13 @@ create table mutation (
   item_id integer references item (id),
   kept text,
   contradicted_at integer,
+  parked integer not null default 0, -- its own seq while its run is, and its outcome is unknown
   unique (workflow_id, seq),
   unique (run_id, workflow_id, ordinal),
   constraint mutation_result_when_applied check (status <> 'applied' or result is not null)
 );
 
-create unique index mutation_one_open on mutation (workflow_id)
+create unique index mutation_one_open on mutation (workflow_id, parked)
   where status = 'in_flight' or status = 'needs_reconcile' or status = 'indeterminate';
 create index mutation_by_key on mutation (mutation_key, workflow_id);
 create index mutation_by_item on mutation (item_id) where item_id is not null;
@@ -462,7 +492,7 @@ select t.*,
   (select o.id from run o where o.workflow_id = t.workflow_id
     and (o.status = 'active' or o.status = 'paused' or o.status = 'failed')
     and exists (select 1 from item_run x join run r on r.id = x.run_id
-      where x.workflow_id = t.workflow_id and x.item_id = t.id and r.lineage = o.lineage)) as held_by
+      where x.workflow_id = t.workflow_id and x.item_id = t.id and r.lineage = o.lineage) order by o.parked, o.id limit 1) as held_by
 from item t;
 
 -- Everything that decides whether a handler is due: its own times, and its topics' oldest waiting event.
@@ -471,13 +501,26 @@ select h.*,
   (select max(t.touched) from topic t where t.workflow_id = h.workflow_id and t.subscriber = h.handler) as touched,
   (select min(w.seq) from (
      select (select e.seq from event e where e.workflow_id = t.workflow_id and e.topic = t.name
-       and e.status = 'pending' and e.reserved_by is null order by e.seq limit 1) as seq
+       and e.status = 'pending' and e.reserved_by is null and e.held_by is null order by e.seq limit 1) as seq
      from topic t where t.workflow_id = h.workflow_id and t.subscriber = h.handler) w) as oldest
 from handler_state h where h.present = 1;
 
 -- The inputs behind what a run reserved, as they were when it reserved: what it did is caused by these and no others.
 create view reservation_cause as
 select v.workflow_id, v.run_id, v.event_id, c.input_id from reservation v cross join event_cause c
+where c.workflow_id = v.workflow_id and c.event_id = v.event_id and c.attempt = v.attempt and c.revision <= v.revision;
+
+-- The events for which a parked run keeps others away, as they were reserved: a run that must choose anew, and waits for
+-- its turn, keeps those of the run that it carries on from.
+create view parked_reservation as
+select p.workflow_id, p.run_id, v.event_id, v.attempt, v.revision
+from parked p cross join run r cross join reservation v
+where r.id = p.run_id and v.workflow_id = p.workflow_id
+  and v.run_id = case when r.phase = 'preparing' then coalesce(r.retry_of, r.id) else r.id end;
+
+-- The inputs behind these.
+create view parked_cause as
+select v.workflow_id, v.run_id, c.input_id from parked_reservation v cross join event_cause c
 where c.workflow_id = v.workflow_id and c.event_id = v.event_id and c.attempt = v.attempt and c.revision <= v.revision;
 
 -- An event with the inputs behind its present attempt, those that came while a run had reserved it, and how many payloads

@@ -12,7 +12,7 @@ from ...model.states import ApprovalStatus
 from ..account import as_facts
 from ..base import Tx
 from ..rows import approval_record
-from . import kept_bytes, mutations, runs
+from . import kept_bytes, mutations, parking, runs
 from .mutations import Intent
 from .runs import Stop
 
@@ -30,7 +30,8 @@ class Ask:
 
 def ask(tx: Tx, run: Run, asked: Ask, why: Stop, trace: Sequence[Traced]) -> Approval:
     """Hold a call and have its run wait for a person."""
-    approval = _hold(tx, run, asked)
+    approval, intent = _hold(tx, run, asked), asked.intent
+    parking.check_target(tx, run, intent.connector, intent.account, intent.target)
     runs.stop(tx, run, why, trace)
     return approval
 

@@ -13,7 +13,7 @@ from ...model.policy import Policy
 from ...model.states import EventStatus, InputStatus
 from ..account import as_facts
 from ..base import Row, Tx
-from . import kept_bytes
+from . import kept_bytes, parking
 
 #: Why an event may begin as skipped.
 BORN_SKIPPED = "every input behind it was skipped before it came"
@@ -78,6 +78,8 @@ def publish(
             touched[entry.topic] = seq
     for topic, seq in touched.items():
         tx.run("topic_touch", workflow_id=workflow_id, topic=topic, sequence=seq)
+    if publications:
+        _hold_for_parked(tx, workflow_id)
 
 
 def bytes_of(publications: Sequence[Publication]) -> int:
@@ -258,6 +260,13 @@ def release(tx: Tx, workflow_id: str, run_id: str) -> None:
         if latest is not None:
             _adopt(tx, workflow_id, event, latest, reserved_in=event["attempt"])
         touch(tx, workflow_id, event["topic"])
+        _hold_for_parked(tx, workflow_id)
+
+
+def _hold_for_parked(tx: Tx, workflow_id: str) -> None:
+    """What has become free, or has further inputs, may share one with a parked run. The workflow was counted in."""
+    if tx.parked[workflow_id]:
+        parking.hold_events(tx, workflow_id)
 
 
 def reprocess(tx: Tx, workflow_id: str, event_id: str) -> bool:
@@ -280,6 +289,7 @@ def reprocess(tx: Tx, workflow_id: str, event_id: str) -> bool:
     for taken in tx.all("input_take_up_of_event", now=tx.now, **taken_up):
         tx.tell(workflow_id, "input", taken["id"], InputStatus.SKIPPED, InputStatus.ACTIVE)
     touch(tx, workflow_id, event["topic"])
+    _hold_for_parked(tx, workflow_id)
     return True
 
 

@@ -12,7 +12,7 @@ from ...model.states import AFTER_APPLIED, DOUBTFUL, MutationStatus, Phase
 from ..account import as_facts, brief
 from ..base import Row, Tx
 from ..rows import mutation_record
-from . import items, kept_bytes, runs
+from . import items, kept_bytes, parking, runs
 from .runs import Prepared, Stop
 
 
@@ -87,6 +87,7 @@ def prepare_and_send(
 def send(tx: Tx, run: Run, intent: Intent, trace: Sequence[Traced]) -> Mutation:
     """Record the intent; the caller may send only after this commit is on disk."""
     tx.count(run.workflow_id, 0, runs=intent.bytes + kept_bytes.of_trace(trace))
+    parking.check_target(tx, run, intent.connector, intent.account, intent.target)
     mutation = _record(tx, run, intent, _earlier(tx, run, intent))
     runs.keep_trace(tx, run.workflow_id, trace)
     return mutation

@@ -56,8 +56,8 @@ def reject_repair(tx: Tx, workflow_id: str, repair_id: str, actor: str) -> None:
 
 
 def _check_waits(tx: Tx, run: Run) -> None:
-    open_run = tx.one("run_open", workflow_id=run.workflow_id)
-    if open_run is None or (open_run["id"], open_run["status"]) != (run.id, run.state):
+    found = tx.one("run_by_id", run_id=run.id)
+    if found is None or found["status"] != run.state:
         raise Conflict(f"Nothing was changed: run {run.id} is no longer {run.status}.")
 
 

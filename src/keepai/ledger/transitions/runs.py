@@ -10,7 +10,7 @@ from ...model.codec import size, stored
 from ...model.errors import Conflict, KeepError
 from ...model.fast_record import fast_record
 from ...model.policy import Policy
-from ...model.records import Run, Traced
+from ...model.records import Mutation, Run, Traced
 from ...model.states import (
     ApprovalStatus,
     EventStatus,
@@ -22,9 +22,9 @@ from ...model.states import (
     WorkflowStatus,
 )
 from ..account import as_facts, brief
-from ..base import Row, Tx
+from ..base import Reader, Row, Tx
 from ..rows import run_record
-from . import events, items, kept_bytes
+from . import events, items, kept_bytes, parking
 from .events import Publication, Registration
 
 
@@ -114,6 +114,7 @@ def begin(tx: Tx, new: Begin, counted: Row | None = None) -> Run:
     at = counted or tx.count(new.workflow_id, NUMBERS)
     if (at["status"], at["major"], at["minor"]) != (WorkflowStatus.ACTIVE, *new.version):
         raise Conflict("Nothing was changed: the workflow is no longer active at that version.")
+    parking.check_begin(tx, at, new.handler, new.kind)
     run_id, sequence = tx.new_id("run"), _own_number(at["sequence"])
     run = _insert(tx, Run(
         id=run_id, workflow_id=new.workflow_id, seq=sequence, handler=new.handler, kind=new.kind,
@@ -240,7 +241,7 @@ def carry_on(tx: Tx, run: Run, how: Carry) -> Run:
     """A new run takes the place of a stopped one, with its pinned inputs or without, in one step."""
     tx.expect(
         "run_leave", f"run {run.id} is no longer {run.state}", run_id=run.id, source=run.state,
-        target=how.leaves, now=tx.now,
+        target=how.leaves, parked=run.parked, now=tx.now,
     )
     tx.tell(run.workflow_id, "status", run.id, run.state, how.leaves)
     void(tx, run)
@@ -254,10 +255,13 @@ def carry_on(tx: Tx, run: Run, how: Carry) -> Run:
         outcome=run.outcome if how.keep else None, error=None, retry_at=None, failures=how.failures, exhausted=False,
         observed=run.observed if how.keep else sequence, host=tx.host, epoch=tx.epoch, created_at=tx.now,
         updated_at=tx.now, due_at=None, bytes=_pinned_by(tx, run) if how.keep else 0,
+        parked=sequence if run.parked else 0,
     ))
     if how.keep:
         tx.run("reservation_copy", workflow_id=run.workflow_id, run_id=run.id, new_run_id=new.id)
         tx.run("event_hand_over", run_id=run.id, new_run_id=new.id, now=tx.now)
+    if run.parked:
+        parking.hand_over(tx, run, new.id)
     return new
 
 
@@ -271,13 +275,15 @@ def abandon(tx: Tx, run: Run) -> None:
     """Give a run up: its events wait again."""
     tx.expect(
         "run_leave", f"run {run.id} is no longer {run.state}", run_id=run.id, source=run.state,
-        target=Status.ABANDONED, now=tx.now,
+        target=Status.ABANDONED, parked=run.parked, now=tx.now,
     )
     tx.tell(run.workflow_id, "status", run.id, run.state, Status.ABANDONED)
     tx.count(run.workflow_id, 0, runs=run.bytes)
     void(tx, run)
     events.release(tx, run.workflow_id, run.id)
     items.leave(tx, run)
+    if run.parked:
+        parking.leave(tx, run)
 
 
 def look_later(tx: Tx, run: Run, again_at: int | None) -> None:
@@ -309,7 +315,8 @@ def resume(tx: Tx, run: Run, phase: Phase, outcome: str | None = None) -> Run:
     """Go on with a stopped run in its place."""
     tx.expect(
         "run_resume", f"run {run.id} is no longer {run.state} in {run.phase}", run_id=run.id, source=run.state,
-        source_phase=run.phase, phase=phase, outcome=outcome, host=tx.host, epoch=tx.epoch, now=tx.now,
+        source_phase=run.phase, phase=phase, outcome=outcome, host=tx.host, epoch=tx.epoch, parked=run.parked,
+        now=tx.now,
     )
     tx.tell(run.workflow_id, "status", run.id, run.state, Status.ACTIVE)
     if phase is not run.phase:
@@ -352,6 +359,8 @@ def commit_consumer(tx: Tx, run: Run, end: ConsumerEnd, follows: Follows | None 
         progressed=int(bool(ended)), wake_at=end.wake_at, recheck_at=end.recheck_at, now=tx.now, **_version(run),
     )
     _commit(tx, run, kept, end.state, end.trace)
+    if run.parked:
+        parking.leave(tx, run)
     return _followed(tx, follows, counted, numbers)
 
 
@@ -420,6 +429,14 @@ def _expect(tx: Tx, query: str, run: Run, **params: object) -> None:
 
 def _no_longer(run: Run) -> str:
     return f"run {run.id} is no longer {run.state} in {run.phase} under this host"
+
+
+def asking_about(read: Reader, mutation: Mutation) -> Run | None:
+    """The open run that asks whether a mutation is kept, though the script wants another content by now."""
+    where = {"workflow_id": mutation.workflow_id}
+    rows = [read.one("run_open", **where), *read.all("parked_runs", **where)]
+    open_runs = [run_record(row) for row in rows if row is not None]
+    return next((run for run in open_runs if run.differs and run.differs["mutation_id"] == mutation.id), None)
 
 
 def get(tx: Tx, run_id: str) -> Run:

@@ -19,6 +19,7 @@ from ...model.states import (
     MutationStatus,
     Phase,
     Status,
+    Waiting,
     WorkflowStatus,
     check,
 )
@@ -43,6 +44,7 @@ class Version:
     due: Mapping[str, int] = field(default_factory=dict)  # handler → when it is due; every other keeps its due time
     grants: Mapping[str, Grant] = field(default_factory=dict)  # by capability
     actor: str = "person"
+    waiting: Waiting | None = None  # what keep.toml says of what goes on while a run waits for a person
 
 
 def deploy(
@@ -67,6 +69,8 @@ def deploy(
     )
     _declare(tx, workflow_id, version)
     allow(tx, workflow_id, version.grants)
+    if version.waiting is not None:
+        set_waiting(tx, workflow_id, version.waiting, version.actor, configured=True)
     note(tx, workflow_id, "deploy", f"{workflow_id} {major}.{minor}", version.actor, {"hash": version.hash})
     return workflow_id
 
@@ -97,8 +101,12 @@ def allow(tx: Tx, workflow_id: str, grants: Mapping[str, Grant]) -> None:
             tx.tell(workflow_id, "grant", capability, was["mode"] if was else None, rule.mode, said["rule"])
 
 
-def grant_all(tx: Tx, workflow_id: str, rules: Mapping[str, Grant], actor: str) -> None:
-    """A person sets several capabilities at once."""
+def grant_all(
+    tx: Tx, workflow_id: str, rules: Mapping[str, Grant], actor: str, waiting: Waiting | None = None,
+) -> None:
+    """A person sets several capabilities at once, and keep.toml what goes on while a run waits."""
+    if waiting is not None:
+        set_waiting(tx, workflow_id, waiting, actor, configured=True)
     for capability, rule in rules.items():
         grant(tx, workflow_id, capability, rule, actor)
 
@@ -124,6 +132,19 @@ def move(tx: Tx, workflow_id: str, target: WorkflowStatus, act: str, actor: str)
     )
     tx.tell(workflow_id, "workflow", workflow_id, source, target)
     note(tx, workflow_id, act, workflow_id, actor, None)
+
+
+def set_waiting(tx: Tx, workflow_id: str, waiting: Waiting, actor: str, *, configured: bool = False) -> None:
+    """What else of a workflow goes on while a run of it waits: a person says so, or keep.toml where no person did."""
+    before = tx.row("workflow_by_id", f"there is no workflow {workflow_id}", workflow_id=workflow_id)
+    hit = tx.hits(
+        "workflow_set_waiting", workflow_id=workflow_id, waiting=waiting, configured=int(configured), now=tx.now)
+    if configured and (not hit or before["waiting"] == waiting):
+        return
+    tx.tick(workflow_id)  # whoever has decided something decides it anew
+    tx.tell(workflow_id, "waiting", workflow_id, before["waiting"], waiting)
+    if not configured:
+        note(tx, workflow_id, "set", workflow_id, actor, {"waiting": str(waiting)})
 
 
 def run_now(tx: Tx, workflow_id: str, actor: str) -> list[str]:

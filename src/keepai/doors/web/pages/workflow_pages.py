@@ -21,6 +21,7 @@ from ....reading.graph_svg import svg
 from ....reading.look import Look
 from ....reading.offered_acts import CLASSES
 from ....reading.overview import glances, standing_of
+from ....reading.parked_runs import GOES_ON
 from ....reading.shared_hosts import no_runner, place, runner
 from ....reading.wording import kept_bytes
 from ....reading.workflow_details import VersionInfo, schedule_text
@@ -65,7 +66,8 @@ def _read_workflow(look: Look, request: Request) -> Mapping[str, Any]:
     row = look.views.workflow_row(request.path_params["wf"])
     manifest = manifest_of(look.read, row)
     made, run = graph(manifest), look.read.one("run_open", workflow_id=row["id"])
-    said = workflow_details.graph_captions(made, workflow_details.waiting(look.read, row), run)
+    said = workflow_details.graph_captions(made, workflow_details.waiting(look.read, row), run,
+                                           workflow_details.parked_of(look.read, row))
     explained = look.views.explain(row["id"], look.now_ms)
     asked = look.views.needs_you(look.now_ms, row["id"])
     stands = look.views.workflow(row["id"], look.now_ms)
@@ -78,6 +80,7 @@ def _read_workflow(look: Look, request: Request) -> Mapping[str, Any]:
         "permissions": workflow_details.permissions(look.read, row, manifest), "most": VERSIONS_SHOWN,
         "held": run is not None, "shared": look.read.path is None, "runner": runner(look.read, row["id"]),
         "place": place, "no_runner": no_runner(look.read),
+        "waiting": stands.waiting, "parked": stands.parked, "goes_on": GOES_ON,
         "has_schedule": any(each.kind != "consumer" for each in manifest.handlers),
     }
 
