@@ -64,11 +64,11 @@ POLICY = Policy(
 
 #: In the order in which they may be filled; the ones that only remember are not among them.
 TABLES = (
-    "host", "workflow", "script", "topic", "handler_state", "grant_rule", "run", "event", "reservation", "mutation",
-    "approval",
+    "host", "workflow", "script", "topic", "handler_state", "grant_rule", "run", "input", "event", "event_cause",
+    "reservation", "mutation", "approval", "parked",
 )
-EMPTIED = ("action", "trace", "account_subject", "account", "approval", "mutation", "reservation", "event", "run",
-           "grant_rule", "handler_state", "topic", "script", "workflow", "host")
+EMPTIED = ("action", "trace", "account_subject", "account", "parked", "approval", "mutation", "reservation",
+           "event_cause", "event", "input", "run", "grant_rule", "handler_state", "topic", "script", "workflow", "host")
 
 
 @dataclass(frozen=True)

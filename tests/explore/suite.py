@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.explore import parking
 from tests.explore.explore import Broken, explore
 from tests.explore.machine import Setting
 from tests.prove.base import Result, rounds, trial
@@ -20,7 +21,7 @@ WIDE: dict[str, Setting] = {
 def run(seconds: float, first: int, only: str | None) -> Result:
     """One setting after the other until the time is up or each was explored; a seed is the number of a setting."""
     result = Result("exploration", "states")
-    names = list(WIDE)
+    names = [*WIDE, *parking.WIDE]
     done = set[str]()
     for seed in rounds(seconds, first, only):
         name = names[seed % len(names)]
@@ -29,8 +30,11 @@ def run(seconds: float, first: int, only: str | None) -> Result:
         done.add(name)
         with trial(result, seed, SETTING_S_MAX):
             try:
+                if name in parking.WIDE:
+                    result.tried += parking.explore(parking.WIDE[name]).states
+                    continue
                 found = explore(WIDE[name])
-            except Broken as error:
+            except (Broken, parking.Broken) as error:
                 result.broke(seed, f"{name}: {error}")
                 continue
             result.tried += found.states

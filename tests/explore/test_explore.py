@@ -124,10 +124,10 @@ def did_not_happen_is_taken_early(patch: Patch) -> None:
 def doubt_is_carried_over(patch: Patch) -> None:
     real = next_step.step_of_run
 
-    def step_of_run(now: next_step.Now, run: Run) -> next_step.NextStep:
+    def step_of_run(now: next_step.Now, run: Run, facts: next_step.Stopped | None) -> next_step.NextStep:
         how = relaunch.carry(run, None, now.active, Status.SUPERSEDED, "retry")
         assert how is not None
-        return next_step.CarryOn(run, how, "") if run.reason is Reason.RECONCILIATION else real(now, run)
+        return next_step.CarryOn(run, how, "") if run.reason is Reason.RECONCILIATION else real(now, run, facts)
 
     patch.setattr(next_step, "step_of_run", step_of_run)
 
@@ -135,10 +135,10 @@ def doubt_is_carried_over(patch: Patch) -> None:
 def explained_by_a_rule_of_its_own(patch: Patch) -> None:
     real = questions.step_of_run
 
-    def step_of_run(now: next_step.Now, run: Run) -> next_step.NextStep:
+    def step_of_run(now: next_step.Now, run: Run, facts: next_step.Stopped | None) -> next_step.NextStep:
         approval = now.stopped.approval if now.stopped else None
         approved = approval is not None and approval.status == "approved"
-        return next_step.SendApproved(run) if approved else real(now, run)
+        return next_step.SendApproved(run) if approved else real(now, run, facts)
 
     patch.setattr(questions, "step_of_run", step_of_run)
 

@@ -23,6 +23,7 @@ from tests.prove.base import Result, Suite
 SUITES: dict[str, tuple[str, float, bool]] = {
     "stories": ("tests.prove.stories", 0, True),
     "simulation": ("tests.prove.simulate.suite", 5, False),
+    "parking": ("tests.prove.simulate.parking", 3, False),
     "exploration": ("tests.explore.suite", 2, False),
     "images": ("tests.prove.images", 2, False),
     "iofaults": ("tests.prove.iofaults", 1, False),

@@ -18,6 +18,7 @@ from keepai.engine import (
     commands,
     consumer_run,
     failure,
+    holds,
     host,
     mutation,
     next_step,
@@ -36,7 +37,7 @@ from keepai.ledger import queries
 from keepai.ledger.sqlite import connection
 from keepai.ledger.sqlite.lock import HostLock
 from keepai.ledger.sqlite.store import SqliteLedger
-from keepai.ledger.transitions import events, items, mutations, runs, shown_acts
+from keepai.ledger.transitions import events, items, mutations, parking, runs, shown_acts
 from keepai.model.codec import encode
 from keepai.model.errors import OutcomeUnknown, RuleBroken, Transient
 from keepai.model.operations import Step
@@ -345,9 +346,15 @@ def _unlocked(self: HostLock, ledger: Any) -> None:
 
 
 def _statement(name: str, old: str, new: str) -> Patch:
+    return _statements({name: (old, new)})
+
+
+def _statements(changed: Mapping[str, tuple[str, str]]) -> Patch:
     texts = dict(queries.load())
-    assert old in texts[name], f"{name} has changed: {old!r} is not in it"
-    return (connection, "load", _is({**texts, name: texts[name].replace(old, new)}))
+    for name, (old, new) in changed.items():
+        assert old in texts[name], f"{name} has changed: {old!r} is not in it"
+        texts[name] = texts[name].replace(old, new)
+    return (connection, "load", _is(texts))
 
 
 #: Name → what to replace by what. `load` is cached by whoever opens a file, so statements change with the next host.
@@ -417,8 +424,32 @@ BUGS: Mapping[str, Callable[[], list[Patch]]] = {
 }
 
 
+def _without_handler(run: Run, facts: Any) -> Any:
+    """Only what has chosen nothing holds its handler."""
+    found = _holds(run, facts)
+    return found if run.phase in (Phase.PREPARING, Phase.EXECUTING) else replace(found, handler=None)
+
+
+_holds = holds.holds
+
+#: The same for runs that are parked: name → how what is found begins, and what to replace by what.
+PARKING_BUGS: Mapping[str, tuple[str, Callable[[], list[Patch]]]] = {
+    "target_not_held": ("target not held", lambda: [(parking, "check_target", _nothing)]),
+    "cause_not_held": ("cause not held", lambda: [(parking, "hold_events", _nothing)]),
+    "state_not_held": ("state not held", lambda: [(holds, "holds", _without_handler)]),
+    "order_broken": ("order broken", lambda: [_statements({
+        "parked_before": ("where p.workflow_id = :workflow_id", "where p.workflow_id = :workflow_id and not exists "
+                          "(select 1 from run h where h.id = p.run_id and h.reason = 'held')"),
+        "parked_runs": ("order by p.turn", "order by p.turn desc")})]),
+    "place_given_up": ("", lambda: [_statement("parked_insert", "from run r where r.id = :lineage",
+                                               "from run r where :lineage <> 0 and r.id = :run_id")]),
+    "answered_stays_parked": ("", lambda: [(next_step, "_of_parked", lambda now: [
+        (run, next_step.Wait(run.retry_at)) for run, _ in now.parked])]),
+}
+
+
 @contextmanager
 def planted(name: str) -> Iterator[None]:
     """Within it, the fault is there."""
-    with replaced(BUGS[name]()):
+    with replaced(BUGS[name]() if name in BUGS else PARKING_BUGS[name][1]()):
         yield

@@ -44,6 +44,9 @@ def _effects(world: World, read: Reader) -> None:
         "select json_extract(payload, '$.unit') from event where topic = 'filed'"))
     items = dict(connection.execute("select external_id, attempt from item"))
     filed: Counter[str] = Counter()
+    if world.weather.shape == "books":
+        _entered(world, done)
+        return
     for (operation, unit), count in done.items():
         if unit.startswith("item "):
             most = items.get(unit.removeprefix("item "), 0)
@@ -77,6 +80,23 @@ def _effects(world: World, read: Reader) -> None:
             world.problems.append(f"{text_of(id)} counts as applied, and nothing took place")
         if status == "failed" and key in keys and not _resent(connection, key):
             world.problems.append(f"{text_of(id)} counts as failed, and it took place")
+
+
+def _entered(world: World, done: Counter[tuple[str, str]]) -> None:
+    """Where several write to the same books: each event led to one effect per attempt, and to none too many."""
+    connection = world.memory.connection
+    attempts = {
+        ("mails.send", json.loads(payload)["unit"]) if topic == "booked" else ("books.enter", f"{topic[:-1]} {id}"): n
+        for topic, id, payload, n in connection.execute("select topic, message_id, payload, attempt from event")}
+    for each, count in done.items():
+        if each[0] != "mails.send" and count > attempts.get(each, 0):
+            world.problems.append(f"{each} took place {count} times in {attempts.get(each, 0)} attempts")
+    acts = {act for (act,) in connection.execute("select distinct act from action")}
+    if not acts & {"skip_run", "skip_input", "reject", "skip_event", "finish", "grant", "reprocess"} and not _now(
+            world, world.keep.needs_you()):  # type: ignore[union-attr]
+        world.problems += [
+            f"{each[0]} of {each[1]!r} took place {done[each]} times, not {n}" for each, n in attempts.items()
+            if done[each] != n]
 
 
 def _rules(world: World) -> None:

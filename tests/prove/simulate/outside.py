@@ -265,3 +265,21 @@ class Hooks(Connector):
     def same(self, old: Any, new: Any) -> Any:
         """Compare two calls."""
         return compared(old, new)
+
+
+class Books(Connector):
+    """Class B, and one book for several units: what is written to a book has an order."""
+
+    def __init__(self, outside: Outside) -> None:
+        super().__init__()
+        self._outside = outside
+
+    @mutation(identity=("unit",), target="to", settle=SETTLE_S)
+    async def enter(self, params: Params, call: Call) -> Any:
+        """Enter a line into a book."""
+        return await self._outside.send("books.enter", params, call, honours_key=False)
+
+    @enter.reconcile
+    async def find(self, params: Params, call: Call) -> Verdict:
+        """Look for the line."""
+        return await self._outside.look_up(call)

@@ -48,6 +48,19 @@ class Person:
                     pass
             await asyncio.sleep(MINUTE / 6)
 
+    async def set_waiting(self, waiting: str) -> None:
+        """Say what goes on while a run waits; if no host is there, try again."""
+        while True:
+            if self._open() is not None:
+                try:
+                    await self._ask(lambda host: host.set("orders", waiting))
+                    return
+                except KeepError:
+                    pass  # there is no such workflow yet
+                except HostGone:
+                    pass
+            await asyncio.sleep(MINUTE / 6)
+
     async def watch(self, over: Callable[[], bool], reprocesses: int) -> None:
         """Look now and then, and act some time later on what was seen."""
         left = reprocesses
@@ -80,7 +93,7 @@ class Person:
                 await self._ask(partial(act, shown=card.version))
             except (KeepError, HostGone):
                 continue  # refused: something moved meanwhile
-            if moved and len(_told(keep, card)) > len(moved):  # the same answer once more is taken, and does nothing
+            if moved and len(_acts(_told(keep, card))) > len(_acts(moved)):  # the same answer once more does nothing
                 self._problems.append(f"an answer to {card.title!r} had an effect after it had moved: {moved[-1]}")
 
     def _open(self) -> Keep | None:
@@ -151,6 +164,11 @@ class Person:
         except (KeepError, HostGone):
             return 0
         return 1
+
+
+def _acts(moved: list[str]) -> list[str]:
+    """Those of people; a run that was answered and waits for its turn may go on meanwhile."""
+    return [each for each in moved if each.startswith("act ")]
 
 
 def _told(keep: Keep, card: Escalation) -> list[str]:

@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,9 +37,9 @@ from keepai.script.manifest import Manifest
 from keepai.testing import Crashed
 from tests.prove.simulate.loop import HOST, SimLoop
 from tests.prove.simulate.memory import Memory, Patch, replaced
-from tests.prove.simulate.outside import SETTLE_S, Hooks, Mails, Manners, Orders, Outside, Rows
+from tests.prove.simulate.outside import SETTLE_S, Books, Hooks, Mails, Manners, Orders, Outside, Rows
 from tests.prove.simulate.people import HostGone, Person
-from tests.prove.simulate.scripts import GRANTED, LETTERS, SHAPES, TEXTS, Stub, script
+from tests.prove.simulate.scripts import GRANTED, LETTERS, OF_BOOKS, SHAPES, TEXTS, Stub, script
 
 HOUR = 3600.0
 _START_MS = 1_767_603_600_000  # 2026-01-05T09:00:00Z, a Monday
@@ -90,6 +90,7 @@ class Weather:
     skips: float = 0.0  # chance that somebody skips what `prepare` has just looked at
     shared: bool = False  # every order is published as the same event
     vanishes: int = 0  # times at which the source lists other orders than before
+    waiting: tuple[str, ...] = ()  # what else goes on while a run waits; after the first, somebody changes it
 
 
 def is_checked(seed: int) -> bool:
@@ -162,10 +163,12 @@ class World:
     text: int = 0  # of the letters
     asked: list[asyncio.Future[Any]] = field(default_factory=list)  # what the living host was asked for
     problems: list[str] = field(default_factory=list)
+    watch: Callable[[World], None] | None = None  # looks on after every commit
+    parked: int = 0  # how often a run was parked
     connectors: list[Connector] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.connectors = [kind(self.outside) for kind in (Orders, Rows, Mails, Hooks)]
+        self.connectors = [kind(self.outside) for kind in (Orders, Rows, Mails, Hooks, Books)]
 
     # -- hosts -------------------------------------------------------------------------------------
 
@@ -274,6 +277,9 @@ class World:
             else:
                 self.die()
             raise Crashed(name)
+        self.parked += name == "after:park"
+        if name.startswith("after:") and self.watch is not None:
+            self.watch(self)
         if name.startswith("after:"):
             self.check(f"after {name.removeprefix('after:')}", check_rules)
 
@@ -342,6 +348,16 @@ class World:
         variant = self.random.choice([1, 2, 3, 101])
         shapes = list(SHAPES) if self.weather.shape == "both" else [self.weather.shape]
         self.spawn(self._bring_in(script(variant, self.random.choice(shapes))))
+
+    async def begin(self, source: str, grants: Any) -> None:
+        """The first version, and what goes on while a run of it waits."""
+        await self.person().deploy(source, grants)
+        if self.weather.waiting:
+            await self.person().set_waiting(self.weather.waiting[0])
+
+    def change(self, waiting: str) -> None:
+        """Somebody wants something else to go on while a run waits."""
+        self.spawn(self.person().set_waiting(waiting))
 
     async def _bring_in(self, source: str) -> None:
         self.deploying += 1
@@ -429,7 +445,7 @@ _check = deploy.check
 @lru_cache(maxsize=64)
 def _checked_source(source: str) -> Any:
     outside = Outside(0, Manners())
-    return _check(source, surface([Orders(outside), Rows(outside), Mails(outside), Hooks(outside)]))
+    return _check(source, surface([kind(outside) for kind in (Orders, Rows, Mails, Hooks, Books)]))
 
 
 def _checked(source: str, *args: Any, **options: Any) -> Any:
@@ -461,16 +477,20 @@ def _memory() -> Memory:
     return Memory()
 
 
-def play(seed: int, folder: Path, judge: Callable[[World], None]) -> World:
+def play(
+    seed: int, folder: Path, judge: Callable[[World], None], draw: Callable[[int], Weather] = weather,
+    watch: Callable[[World], None] | None = None,
+) -> World:
     """Run one schedule; what is wrong is in `problems`."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    sky = weather(seed)
+    sky = draw(seed)
     loop = SimLoop(seed)
     outside = Outside(seed, sky.manners)
     memory = _memory()
     memory.reset(has_power_cuts=sky.cuts > 0)
-    world = World(seed, folder, memory, loop, SimClock(loop), outside, sky, random.Random(seed ^ 0xFA7E))
+    chance = random.Random(seed ^ 0xFA7E)
+    world = World(seed, folder, memory, loop, SimClock(loop), outside, sky, chance, watch=watch)
     with patched(world):
         try:
             _play(world)
@@ -496,10 +516,11 @@ def _bury(loop: SimLoop) -> None:
 
 def _play(world: World) -> None:
     loop, sky = world.loop, world.weather
-    grants = {name: "ask" if name in sky.asks else "allow" for name in GRANTED}
+    granted = OF_BOOKS if sky.shape == "books" else GRANTED
+    grants = {name: "ask" if name in sky.asks else "allow" for name in granted}
     world.start()
     first = 200 if sky.shared else 0
-    world.spawn(world.person().deploy(world.sound(first + world.random.randint(1, 3)), grants))
+    world.spawn(world.begin(world.sound(first + world.random.randint(1, 3)), grants))
     for _ in range(sky.orders):
         world.loop.call_later(world.random.random() * sky.hours * HOUR / 2, world.outside.order,
                               context=contextvars.Context())
@@ -510,6 +531,8 @@ def _play(world: World) -> None:
     world.befall(sky.doubles, world.double)
     world.befall(sky.deploys, world.redeploy)
     world.befall(sky.vanishes, world.vanish)
+    for waiting in sky.waiting[1:]:
+        world.befall(1, partial(world.change, waiting))
     world.outside.alarm, world.outside.quiet = world.alarmed, sky.calm
     for _ in range(sky.tabs):
         world.spawn(world.person().watch(lambda: world.quiet, sky.reprocesses))
@@ -539,7 +562,8 @@ def _rests(world: World) -> bool:
     connection = world.keep.parts.ledger._reader  # type: ignore[attr-defined]
     [[left]] = connection.execute("select (select count(*) from input_standing where waiting) "
                                   "+ (select count(*) from run where status in ('active', 'paused', 'failed'))")
-    counts = {"flow": "input where source = 'orders'", "items": "item", "letters": "item"}
+    orders = "input where source = 'orders'"
+    counts = {"flow": orders, "books": orders, "items": "item", "letters": "item"}
     tables = counts.values() if world.weather.shape == "both" else [counts[world.weather.shape]]
     known = [count for table in tables for (count,) in connection.execute(f"select count(*) from {table}")]
     return left == 0 and set(known) == {len(world.outside.orders)}

@@ -125,6 +125,72 @@ _LETTERS = """
   },
 """
 
+#: What may be parked: two handlers that write to the same few books and share inputs, and one that counts in its state.
+_BOOKS = """
+  topics: { "orders": {}, "notes": {}, "booked": {} },
+  producers: {
+    poll: {
+      publishes: ["orders", "notes"], schedule: { interval: "20m" },
+      handler: async (ctx, state) => {
+        const seen = state?.seen ?? 0;
+        const orders = await ctx.orders.list({});
+        for (const id of orders.slice(seen)) {
+          const inputId = ctx.registerInput({ source: "orders", type: "order", id, title: "Order " + id });
+          const payload = { id, to: "book " + Number(id.slice(1)) % limit };
+          await ctx.publish("orders", { messageId: id, inputId, payload });
+          await ctx.publish("notes", { messageId: id, inputId, payload });
+        }
+        return { seen: orders.length };
+      },
+    },
+  },
+  consumers: {
+    book: Keep.consumer({
+      subscribe: ["orders"], publishes: ["booked"],
+      async prepare(ctx, state) {
+        const [event] = await ctx.peek("orders", { limit: 1 });
+        if (!event) return { reservations: [], data: {}, ui: { title: "Nothing" } };
+        const reservations = [{ topic: "orders", ids: [event.messageId] }];
+        return { reservations, data: event.payload, ui: { title: "Book" } };
+      },
+      async mutate(ctx, prepared) {
+        if (broken) throw new Error("broken");
+        await ctx.books.enter({ unit: "order " + prepared.data.id, to: prepared.data.to });
+      },
+      async next(ctx, prepared, outcome) {
+        if (outcome.status === "applied") {
+          await ctx.publish("booked", { messageId: outcome.result.id, payload: { unit: outcome.result.unit } });
+        }
+      },
+    }),
+    note: Keep.consumer({
+      subscribe: ["notes"], publishes: [],
+      async prepare(ctx, state) {
+        const [event] = await ctx.peek("notes", { limit: 1 });
+        if (!event) return { reservations: [], data: {}, ui: { title: "Nothing" } };
+        const reservations = [{ topic: "notes", ids: [event.messageId] }];
+        return { reservations, data: event.payload, ui: { title: "Note" } };
+      },
+      async mutate(ctx, prepared) {
+        await ctx.books.enter({ unit: "note " + prepared.data.id, to: prepared.data.to });
+      },
+    }),
+    count: Keep.consumer({
+      subscribe: ["booked"], publishes: [],
+      async prepare(ctx, state) {
+        const [event] = await ctx.peek("booked", { limit: 1 });
+        if (!event) return { reservations: [], data: {}, ui: { title: "Nothing" } };
+        return {
+          reservations: [{ topic: "booked", ids: [event.messageId] }],
+          data: { unit: event.payload.unit, before: state?.count ?? 0 }, ui: { title: "Count" },
+        };
+      },
+      async mutate(ctx, prepared) { await ctx.mails.send({ unit: prepared.data.unit }); },
+      async next(ctx, prepared, outcome) { return { count: prepared.data.before + 1 }; },
+    }),
+  },
+"""
+
 #: What a workflow of the simulation consists of; most faults show sooner where little else happens.
 SHAPES = {"both": _FLOW + _ITEMS, "flow": _FLOW, "items": _ITEMS}
 #: Variants from here on are of letters: their tens say after how many calls they throw (9: never), their ones the text.
@@ -133,12 +199,13 @@ TEXTS = ("hello", "HELLO", "Hello", "goodbye")
 
 CALLS = ("rows.add", "mails.send", "hooks.fire")  #: the mutations of an item, in order
 GRANTED = ("orders.list", *CALLS)
+OF_BOOKS = ("orders.list", "books.enter", "mails.send")  #: what the shape "books" may call
 
 
 def script(variant: int, shape: str = "both") -> str:
     """One version: the variant decides how many orders are filed at once; from 100 on it is broken, and from 200 on
     every order is published as the same event."""
-    return (_HEAD + {**SHAPES, "letters": _LETTERS}[shape] + "});\n").replace("VARIANT", str(variant))
+    return (_HEAD + {**SHAPES, "letters": _LETTERS, "books": _BOOKS}[shape] + "});\n").replace("VARIANT", str(variant))
 
 
 def every_other(job: Job, ahead: Ahead, prepared: str) -> bool:
@@ -203,6 +270,11 @@ class _Step:
         for id in orders[seen:]:
             entry = {"source": "orders", "type": "order", "id": id, "title": f"Order {id}"}
             input_id = await self.ask("registerInput", entry)
+            if "books.enter" in self._job.source.replace("ctx.", ""):
+                for topic in ("orders", "notes"):
+                    payload = {"id": id, "to": f"book {int(id[1:]) % self.limit}"}
+                    await self.ask("publish", topic, {"messageId": id, "inputId": input_id, "payload": payload})
+                continue
             name = "newest" if self.shared else id
             await self.ask("publish", "orders", {"messageId": name, "inputId": input_id, "payload": {"id": id}})
         return {"seen": len(orders)}
@@ -271,6 +343,52 @@ class _Step:
     def _thrown(self, count: int) -> None:
         if self.throws == count:
             raise ScriptThrew(f"Error: thrown after {count}")
+
+
+    # -- books -------------------------------------------------------------------------------------
+
+    async def _first(self, topic: str, title: str) -> tuple[Any, Any]:
+        events = await self.ask("peek", topic, {"limit": 1})
+        if not events:
+            return None, {"reservations": [], "data": {}, "ui": {"title": "Nothing"}}
+        [event] = events
+        taken = [{"topic": topic, "ids": [event["messageId"]]}]
+        return event, {"reservations": taken, "data": event["payload"], "ui": {"title": title}}
+
+    async def book_prepare(self, state: Any) -> Any:
+        return (await self._first("orders", "Book"))[1]
+
+    async def book_mutate(self, prepared: Any) -> Any:
+        if self.broken:
+            raise ScriptThrew("Error: broken")
+        return self._entered("order", prepared)
+
+    async def book_next(self, prepared: Any, outcome: Any) -> Any:
+        if outcome["status"] == "applied":
+            result = outcome["result"]
+            await self.ask("publish", "booked", {"messageId": result["id"], "payload": {"unit": result["unit"]}})
+
+    async def note_prepare(self, state: Any) -> Any:
+        return (await self._first("notes", "Note"))[1]
+
+    async def note_mutate(self, prepared: Any) -> Any:
+        return self._entered("note", prepared)
+
+    def _entered(self, kind: str, prepared: Any) -> Ended:
+        data = prepared["data"]
+        return Ended(mutation=self._operation("books.enter", {"unit": f"{kind} {data['id']}", "to": data["to"]}))
+
+    async def count_prepare(self, state: Any) -> Any:
+        event, result = await self._first("booked", "Count")
+        if event is not None:
+            result["data"] = {"unit": event["payload"]["unit"], "before": (state or {}).get("count", 0)}
+        return result
+
+    async def count_mutate(self, prepared: Any) -> Any:
+        return Ended(mutation=self._operation("mails.send", {"unit": prepared["data"]["unit"]}))
+
+    async def count_next(self, prepared: Any, outcome: Any) -> Any:
+        return {"count": prepared["data"]["before"] + 1}
 
 
 assert all(hasattr(_Step, f"{handler}_{step}") for handler, step in (
