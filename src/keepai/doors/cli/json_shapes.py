@@ -107,7 +107,8 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
     },
     "graph": {"": {
         "workflow": TEXT,
-        "handlers": [{"name": TEXT, "kind": TEXT, "subscribe": [TEXT], "publishes": ANY, "schedule": "text?"}],
+        "handlers": [{"name": TEXT, "kind": TEXT, "subscribe": [TEXT], "publishes": ANY, "schedule": "text?",
+                      "parked": NUMBER}],
         "topics": [{"name": TEXT, "subscriber": "text?", "waiting": NUMBER}],
     }},
     "connect": {"": {
