@@ -368,7 +368,7 @@ class StatementCutter:
                     prepared[first] = second
                 if kind in b"QB":
                     said.append(first if kind == b"Q" else prepared.get(second, b""))
-                if kind not in b"QSpX":
+                if kind not in b"QSHpX":
                     continue  # a part of a request
                 writes = writes or any(each.endswith(b"read write") for each in said)
                 if kind in b"QS" and writes and self._is_cut(commits=b"commit" in said):

@@ -100,8 +100,9 @@ def test_the_table_of_settings_names_every_setting() -> None:
     limits = [f"connectors.NAME.{key}" for key in CONNECTOR_KEYS] + [f"workflows.NAME.{key}" for key in WORKFLOW_KEYS]
     assert names[4:12] == ["connectors.NAME.type", *limits]
     assert names[12:16] == ["keep.hooks", "keep.key_file", "KEEP_PASSPHRASE", "KEEP_NEW_PASSPHRASE"]
-    assert names[16:19] == ["workflows.NAME.grants", "notify.NAME.type", "notify.NAME.digest"]
-    assert names[19:] == [f"policy.{name}" for name, _, _ in policy_settings()]
+    assert names[16:20] == [
+        "workflows.NAME.grants", "workflows.NAME.waiting", "notify.NAME.type", "notify.NAME.digest"]
+    assert names[20:] == [f"policy.{name}" for name, _, _ in policy_settings()]
     assert all(setting.meaning.endswith(".") for setting in table())
 
 

@@ -184,7 +184,7 @@ _PINNED_AFTER_CALL: tuple[Patch, ...] = (
 async def _unchecked(context: Any, operation: Any, unit: Any) -> Any:
     """A call that came with the PrepareResult leaves, whether or not a person must see it or it was made before."""
     wanted = mutation._wanted(context, operation, mutation.Step.MUTATE)
-    return mutation._intent(context.parts.ledger.reads, context.parts, context.run, wanted, unit)[0]
+    return mutation._intent(context.parts, context.run, wanted, unit, refusals=0)
 
 
 _write = SqliteLedger.write
@@ -240,9 +240,9 @@ def _first_cause(tx: Any, run: Any, end: Any, *follow: Any) -> Any:
         def __getattr__(self, name: str) -> Any:
             return getattr(tx, name)
 
-        def all(self, query: str, **params: Any) -> Any:
-            rows = tx.all(query, **params)
-            return rows[:1] if query == "cause_of_run" else rows
+        def ask_early(self, query: str, **params: Any) -> Any:
+            rows = tx.ask_early(query, **params)
+            return (lambda: rows()[:1]) if query == "cause_of_run" else rows
 
     return _commit_consumer(First(), run, end, *follow)
 
@@ -308,17 +308,17 @@ async def _guess(parts: Any, run: Run) -> None:
     await parts.ledger.write(mutations.refuse, adopted, found, why, [])
 
 
-_intent = mutation._intent
+_key = mutation._key
 _fixed_by_item = routine_run._fixed_by_item
 _stop_item = items.stop
 
 
-def _keyed_by_run(read: Any, parts: Any, run: Run, wanted: Any, unit: mutation.Unit) -> Any:
-    return _intent(read, parts, run, wanted, replace(unit, key=unit.key + run.id))
+def _keyed_by_run(run: Run, wanted: Any, unit: mutation.Unit) -> str:
+    return _key(run, wanted, replace(unit, key=unit.key + run.id))
 
 
-def _keyed_by_text(read: Any, parts: Any, run: Run, wanted: Any, unit: mutation.Unit) -> Any:
-    return _intent(read, parts, run, replace(wanted, subkey=wanted.params.get("text")), unit)
+def _keyed_by_text(run: Run, wanted: Any, unit: mutation.Unit) -> str:
+    return _key(run, replace(wanted, subkey=wanted.params.get("text")), unit)
 
 
 async def _forgotten(*args: Any) -> str:
@@ -397,8 +397,8 @@ BUGS: Mapping[str, Callable[[], list[Patch]]] = {
     "item_never_done": lambda: [(items, "end_item", _nothing)],
     "attempt_not_in_key": lambda: [(routine_run, "encode", _without_attempt)],
     "done_items_are_open": lambda: [(routine_run, "_unfinished", _is(True))],
-    "item_key_is_the_runs": lambda: [(mutation, "_intent", _keyed_by_run)],
-    "another_content_is_sent_as_well": lambda: [(mutation, "_intent", _keyed_by_text)],
+    "item_key_is_the_runs": lambda: [(mutation, "_key", _keyed_by_run)],
+    "another_content_is_sent_as_well": lambda: [(mutation, "_key", _keyed_by_text)],
     "results_are_not_kept": lambda: [(mutation, "_use_applied", _forgotten)],
     "stopped_item_is_done": lambda: [
         (items, "stop", lambda tx, run, becomes: _stop_item(tx, run, ItemStatus.DONE if becomes else None))],
