@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from keepai.doors.cli.command_session import CommandSession
 from keepai.doors.cli.watch import press
-from keepai.doors.cli.watch_screen import Hand, Seen
+from keepai.doors.cli.watch_screen import Hand, SeenLedger
 
 from .conftest import COMMAND, Place, until
 
@@ -60,7 +60,7 @@ def test_the_screen_follows_the_ledger_and_a_key_answers(place: Place) -> None:
 def test_a_yes_that_was_meant_for_another_question_answers_nothing(place: Place) -> None:
     asking(place)
     with CommandSession().look() as look:
-        seen = Seen(look.now_ms, [], {}, look.views.needs_you(look.now_ms), [])
+        seen = SeenLedger(look.now_ms, [], {}, look.views.needs_you(look.now_ms), [])
     hand = Hand(warned=("apr_of_another", "reject"))
     press(CommandSession(), seen, hand, "y")
     assert (hand.warned, hand.note, len(place.json("todo", code=4))) == (None, "", 1)
