@@ -427,3 +427,28 @@ async def test_a_turn_that_comes_while_the_host_looks_is_not_missed(
             await all_sent.wait()
         serving.cancel()
         await asyncio.wait([serving])
+
+
+# -- limits and parked runs --------------------------------------------------------------------------------
+
+
+BIG = {"feed.list": "allow", "gmail.send": {"mode": "allow", "ask_when": ['to = "big"']}}
+
+
+async def test_a_parked_run_that_was_approved_has_its_turn_among_other_workflows(tmp_path: Path) -> None:
+    async with Story(tmp_path, policy=policy({"connectors.gmail": FlowLimit(rate="1/10s")})) as story:
+        asks = await story.deploy(acting(name="asks"), grants=BIG)
+        await story.keep.set(asks, "others")
+        story.feed.put("big")
+        await story.run()
+        for name in ("one", "two"):
+            await story.deploy(acting(name=name))
+        for number in range(12):
+            story.feed.put(f"{number:02d}")
+        await story.run()
+        asked = await story.question()
+        assert (await story.keep.run(asked.run_id)).parked
+        await story.keep.approve(asked.id)
+        await story.run()
+        await sent(story, 6)
+        assert len(await story.keep.mutations(asks)) == 1, "nobody is kept from its turn"
