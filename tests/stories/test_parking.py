@@ -10,7 +10,7 @@ from keepai import Policy, Transient
 from keepai.ledger.invariants import check_invariants
 from keepai.model.errors import Refused
 from keepai.model.records import Escalation
-from tests.harness import TOLD, Story, consumer, producer, workflow
+from tests.harness import TOLD, Story, consumer, producer, take_first, workflow
 
 pytestmark = pytest.mark.both_stores
 
@@ -176,6 +176,19 @@ async def test_what_comes_of_one_input_waits_for_the_parked_run_of_that_input(st
     assert asked.run_id in str(told.moved_by)
     await answer(story)
     assert booked(story) == ["inbob", "outbob", "inann", "outann"]
+
+
+async def test_a_script_that_reserves_a_held_event_unseen_is_told_by_which_run_it_is_held(story: Story) -> None:
+    put(story, ("a", 5000, "ann"), ("b", 1, "bob"))
+    unseen = take_first("out").replace("[event.messageId] }],", '["a"] }],')
+    wf = await story.deploy(twins().replace(take_first("out"), unseen), grants=GRANTS)
+    await story.keep.set(wf, "others")
+    await story.run()
+    asked = next(each for each in await questions(story) if each.kind == "approval")
+    failed = await story.last(wf, "tell")
+    assert (failed.status, failed.error and failed.error.message) == (
+        "failed:logic", f"prepare reserved 'a' of topic 'out', but it waits for run {asked.run_id}, which is parked. "
+        "Reserve only events that ctx.peek or ctx.getByIds returned in this run.")
 
 
 async def test_an_event_that_is_published_later_waits_for_the_parked_run_of_its_input(story: Story) -> None:

@@ -490,8 +490,9 @@ class Host:
         workflow_id, line = now.workflow["id"], self._parts.line
         stands_still = now.stopped is not None and now.stopped.holds is None  # then what is parked cannot go on
         could_go = [now.stopped or Stopped(), *([] if stands_still else [stopped for _, stopped in now.parked])]
-        waits_for = next((each.waits_for for each in could_go if each.waits_for is not None and each.behind is None and (
-            each.turn is None or each.turn.in_line)), None)
+        in_line = [each.waits_for for each in could_go if each.behind is None and (
+            each.turn is None or each.turn.in_line)]
+        waits_for = next((each for each in in_line if each is not None), None)
         if now.workflow["status"] == WorkflowStatus.ACTIVE and waits_for is not None:
             line.wait(waits_for, workflow_id, self._parts.clock.steady_ms())
         else:
