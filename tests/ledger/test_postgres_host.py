@@ -432,6 +432,25 @@ async def test_what_was_wanted_from_a_lost_place_is_not_done_from_the_next(
     assert await ledger.all("workflow_all") == []
 
 
+@pytest.mark.parametrize("turns", range(4))
+def test_a_ledger_whose_loop_has_ended_is_closed_in_another(store: PostgresStore, turns: int) -> None:
+    ledger = PostgresLedger(store.url)
+
+    async def cut_off() -> None:
+        asked = asyncio.create_task(ledger.all("workflow_all"))
+        wanted = asyncio.create_task(ledger.write(rows.deploy))
+        for _ in range(turns):  # nothing has begun, or the server is yet to answer
+            await asyncio.sleep(0)
+        assert not asked.done() or not wanted.done()
+
+    async def close() -> None:
+        async with asyncio.timeout(20):
+            await ledger.close()
+
+    asyncio.run(cut_off())
+    asyncio.run(close())
+
+
 async def test_hosts_of_two_ledgers_may_have_the_same_id(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("keepai.model.clock.os.urandom", bytes)
     other = PostgresStore()
