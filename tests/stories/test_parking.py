@@ -10,7 +10,7 @@ from keepai import Policy, Transient
 from keepai.ledger.invariants import check_invariants
 from keepai.model.errors import Refused
 from keepai.model.records import Escalation
-from tests.harness import TOLD, Story, consumer, producer, take_first, workflow
+from tests.harness import POLL, TOLD, Story, consumer, producer, take_first, workflow
 
 pytestmark = pytest.mark.both_stores
 
@@ -345,3 +345,21 @@ async def test_small_orders_go_through_while_big_ones_wait_and_each_big_one_is_b
     for _ in big:
         await answer(story)
     assert sorted(booked(story)) == sorted(to for _, _, to in (*small, *big))
+
+
+async def test_a_parked_run_can_be_mended_while_another_run_waits_for_time(story: Story) -> None:
+    throws = f"if (prepared.data.payload.amount === 13) throw new Error('unlucky');\n{BOOK}"
+    poll = producer("await ctx.gmail.search({});" + POLL)
+    faulty = workflow(producers={"poll": poll}, consumers={"book": consumer(mutate=throws)})
+    put(story, ("a", 13, "ann"))
+    wf = await story.deploy(faulty, grants={**GRANTS, "gmail.search": "allow"})
+    await story.keep.set(wf, "others")
+    await story.run()
+    story.world.on("gmail.search").fail(Transient("Come later."))
+    await story.run(minutes=5)
+    assert [(run.status, bool(run.parked)) for run in await story.runs(wf) if run.status != "committed"] == [
+        ("failed:logic", True), ("paused:transient", False)]
+    offered = await story.keep.fix(wf, faulty.replace("=== 13", "=== 14"))
+    await story.keep.approve(offered)
+    await story.run(minutes=1)
+    assert booked(story) == ["ann"]
