@@ -206,6 +206,21 @@ async def test_an_event_that_is_published_later_waits_for_the_parked_run_of_its_
     assert booked(story) == ["inann", "outann"]
 
 
+async def test_an_event_that_is_processed_once_more_waits_for_the_parked_run_of_its_input(story: Story) -> None:
+    put(story, ("a", 5000, "ann"))
+    wf = await story.deploy(twins(), grants=GRANTS)
+    await story.keep.set(wf, "others")
+    await story.run()
+    await answer(story)
+    assert booked(story) == ["inann", "outann"]
+    for topic in ("in", "out"):
+        await story.keep.reprocess((await story.event(wf, topic, "a")).id)
+        await story.run()
+    assert booked(story) == ["inann", "outann"]
+    await answer(story)
+    assert booked(story) == ["inann", "outann", "inann", "outann"]
+
+
 async def test_a_handler_that_keeps_state_waits_for_its_parked_run(story: Story) -> None:
     await begun(story, ("a", 5000, "ann"), ("b", 1, "bob"), next="return { n: (ctx.state?.n ?? 0) + 1 };")
     assert booked(story) == []
