@@ -16,9 +16,14 @@ from typing import Any
 import pytest
 
 from keepai import Call, Connector, FlowLimit, Keep, Policy, Transient, mutation
+from keepai.engine.approval import intent_of
 from keepai.engine.host import Host
 from keepai.engine.next_step import Now
+from keepai.engine.next_turn import rules_of
+from keepai.ledger.rows import approval_record, run_record
+from keepai.ledger.transitions import approvals
 from keepai.model.clock import iso, parse_iso
+from keepai.model.errors import Conflict
 from keepai.model.flow_limits import RateWindow
 from tests.harness import APPEND, SEND, Story, acting
 from tests.ledger.stores import PostgresStore
@@ -201,6 +206,27 @@ async def test_an_approved_call_obeys_too(tmp_path: Path) -> None:
         await story.run(hours=1)
         assert [e.params["to"] for e in story.world.effects] == ["a", "b"]
         assert (await story.last(wf, "act")).id == asked.run_id
+
+
+async def test_an_approval_is_not_used_up_if_others_were_quicker(tmp_path: Path) -> None:
+    # another host may have sent since this one looked whether the turn has come
+    grants = {"feed.list": "allow", "gmail.send": "ask"}
+    async with Story(tmp_path, policy=policy({"connectors.gmail": FlowLimit(rate="1/h")})) as story:
+        story.feed.put("a")
+        for name in ("one", "two"):
+            await story.deploy(acting(name=name), grants=grants)
+        await story.run()
+        ledger, limits, left = story.keep.parts.ledger, rules_of(story.keep.parts, "", "gmail"), []
+        for asked in await story.keep.needs_you():
+            await story.keep.approve(asked.id)
+            [row] = await story.rows("approval_by_id", approval_id=asked.id)
+            [run] = await story.rows("run_by_id", run_id=row["run_id"])
+            approved = approval_record(row)
+            sending = ledger.write(approvals.send, run_record(run), approved, intent_of(approved), limits)
+            left += await asyncio.gather(sending, return_exceptions=True)
+        assert isinstance(left[1], Conflict)
+        assert not isinstance(left[0], Conflict)
+        assert [row["status"] for row in await story.rows("approval_by_id", approval_id=asked.id)] == ["approved"]
 
 
 async def test_a_routine_obeys_and_sends_each_thing_once(tmp_path: Path) -> None:
