@@ -8,8 +8,11 @@ import pytest
 
 from keepai import Policy, Transient
 from keepai.ledger.invariants import check_invariants
-from keepai.model.errors import Refused
+from keepai.ledger.transitions import runs
+from keepai.ledger.transitions.runs import Begin
+from keepai.model.errors import Conflict, Refused
 from keepai.model.records import Escalation
+from keepai.model.states import Phase
 from tests.harness import POLL, TOLD, Story, consumer, producer, take_first, workflow
 
 pytestmark = pytest.mark.both_stores
@@ -226,6 +229,17 @@ async def test_a_handler_that_keeps_state_waits_for_its_parked_run(story: Story)
     assert booked(story) == []
     await answer(story)
     assert booked(story) == ["ann", "bob"]
+
+
+async def test_what_waits_for_parked_runs_cannot_begin_whoever_decides_it(story: Story) -> None:
+    # a person may have chosen what goes on since this was decided
+    wf = await begun(story, ("a", 5000, "ann"), ("b", 1, "bob"), next="return { n: (ctx.state?.n ?? 0) + 1 };")
+    book = Begin(wf, "book", "consumer", (1, 0), Phase.PREPARING, "event")
+    poll = Begin(wf, "poll", "producer", (1, 0), Phase.EXECUTING, "schedule")
+    for waiting, wanted in (("others", book), ("intake", book), ("stop", book), ("stop", poll)):
+        await story.keep.set(wf, waiting)
+        with pytest.raises(Conflict, match=rf"'{wanted.handler}' waits for"):
+            await story.keep.parts.ledger.write(runs.begin, wanted)
 
 
 async def test_what_waits_for_a_target_names_the_parked_run(story: Story) -> None:
