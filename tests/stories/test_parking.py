@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from keepai import Policy, Transient
+from keepai import PermissionDenied, Policy, Transient
 from keepai.ledger.invariants import check_invariants
 from keepai.ledger.transitions import runs
 from keepai.ledger.transitions.runs import Begin
@@ -222,6 +222,34 @@ async def test_an_event_that_is_processed_once_more_waits_for_the_parked_run_of_
     assert booked(story) == ["inann", "outann"]
     await answer(story)
     assert booked(story) == ["inann", "outann", "inann", "outann"]
+
+
+async def test_an_event_that_waits_for_a_parked_run_can_be_skipped(story: Story) -> None:
+    put(story, ("a", 5000, "ann"), ("b", 1, "bob"))
+    wf = await story.deploy(twins(), grants=GRANTS)
+    await story.keep.set(wf, "others")
+    await story.run()
+    await story.keep.skip_event((await story.event(wf, "out", "a")).id)
+    assert (await story.event(wf, "out", "a")).status == "skipped"
+    await answer(story)
+    assert booked(story) == ["inbob", "outbob", "inann"]
+
+
+async def test_an_approved_call_waits_for_an_earlier_run_that_came_to_hold_its_target(story: Story) -> None:
+    await begun(story, ("a", 5000, "ann"), ("b", 6000, "bob"))
+    first, second = await questions(story)
+    story.world.on("gmail.send").fail(PermissionDenied("The password was changed."))
+    await story.keep.approve(first.id)
+    await story.run()
+    await story.keep.approve(second.id)
+    await story.run(minutes=1)
+    assert booked(story) == [], "what the first lacks the second lacks too"
+    assert (await story.keep.run(second.run_id)).status == "paused:approval"
+    await story.keep.retry(first.run_id)  # it asks once more, and holds no more than its own target
+    await story.run()
+    assert booked(story) == ["bob"]
+    await answer(story)
+    assert booked(story) == ["bob", "ann"]
 
 
 async def test_a_handler_that_keeps_state_waits_for_its_parked_run(story: Story) -> None:
