@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from keepai import Call, Connector, FlowLimit, Keep, Policy, Transient, mutation
+from keepai import Call, Connector, FlowLimit, Keep, PermissionDenied, Policy, Transient, mutation
 from keepai.engine.approval import intent_of
 from keepai.engine.host import Host
 from keepai.engine.next_step import Now
@@ -478,3 +478,24 @@ async def test_a_parked_run_that_was_approved_has_its_turn_among_other_workflows
         await story.run()
         await sent(story, 6)
         assert len(await story.keep.mutations(asks)) == 1, "nobody is kept from its turn"
+
+
+async def test_a_call_that_waits_for_a_parked_run_has_no_place_among_other_workflows(tmp_path: Path) -> None:
+    grants = {"feed.list": "allow", "gmail.send": "ask"}
+    limit = FlowLimit(concurrency=1)
+    async with Story(tmp_path, policy=policy({"connectors.gmail": limit})) as story:
+        asks = await story.deploy(acting(name="asks", next=None), grants=grants)
+        await story.keep.set(asks, "others")
+        story.feed.put("a")
+        story.feed.put("b")
+        await story.run()
+        first, second = await story.keep.needs_you()
+        story.world.on("gmail.send").fail(PermissionDenied("The password was changed."))
+        for asked in (first, second):
+            await story.keep.approve(asked.id)
+            await story.run()
+        story.feed.items.clear()
+        story.feed.put("c")
+        await story.deploy_and_run(acting(name="one"))
+        await story.run(seconds=5)
+        assert [e.params["to"] for e in story.world.effects] == ["c"]
