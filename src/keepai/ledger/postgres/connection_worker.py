@@ -91,7 +91,8 @@ class ConnectionWorker:
     async def finished(self) -> None:
         """Wait until every job is done, also of a loop that has ended."""
         while self._is_busy:
-            self._go_on()
+            if self._loop is not None:  # the connection is there
+                self._go_on()
             self._waiting.append(asyncio.get_running_loop().create_future())
             await self._waiting[-1]
 
