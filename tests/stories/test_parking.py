@@ -139,6 +139,15 @@ async def test_as_many_runs_are_parked_as_policy_allows_and_then_nothing_begins(
         assert "zoe" in booked(story)
 
 
+async def test_what_a_parked_run_keeps_is_counted_as_that_of_any_open_run(story: Story) -> None:
+    wf = await begun(story, ("a", 5000, "ann" * 400), waiting="stop")
+    before = (await story.workflow(wf)).bytes
+    await story.keep.set(wf, "others")
+    await story.run()
+    assert (await story.last(wf, "book")).parked
+    assert (await story.workflow(wf)).bytes.runs >= before.runs
+
+
 async def test_a_mode_that_does_not_exist_is_refused(story: Story) -> None:
     wf = await story.deploy(orders(), grants=GRANTS)
     with pytest.raises(Refused, match="stop, intake, others"):
