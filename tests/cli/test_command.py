@@ -13,7 +13,7 @@ import click
 import pytest
 
 from keepai.config import load, table
-from keepai.doors.cli.help_texts import SUMMARIES
+from keepai.doors.cli.help_texts import EXAMPLES, SUMMARIES
 from keepai.doors.cli.main import COMMANDS, keep
 from keepai.doors.cli.text import cells, cut, short
 from keepai.model.errors import ConfigError
@@ -214,3 +214,20 @@ def test_help_loads_no_command() -> None:
     loaded += "print([m for m in sys.modules if m.endswith(('.dev', '_commands', '_session'))], file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, timeout=60, check=True)
     assert done.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize("example", [each for name in EXAMPLES for each in EXAMPLES[name]])
+def test_what_the_help_gives_as_an_example_can_be_typed(
+    example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("invoices.js", "mended.js", "order.json"):
+        (tmp_path / name).touch()
+    words = shlex.split(example.partition("keep ")[2].rstrip(')"') if "$(" in example else example, comments=True)
+    words = words[words.index("keep") + 1:] if "keep" in words else words
+    words = words[:next((place for place, word in enumerate(words) if word in ("|", ">", "2>>")), None)]
+    command: click.Command | None = keep
+    while isinstance(command, click.Group) and words:
+        _, command, words = command.resolve_command(click.Context(command), words)
+    assert command is not None
+    command.make_context(example, words).close()

@@ -432,6 +432,35 @@ async def test_what_was_wanted_from_a_lost_place_is_not_done_from_the_next(
     assert await ledger.all("workflow_all") == []
 
 
+async def test_who_asks_just_before_the_place_is_lost_is_told(ledger: PostgresLedger) -> None:
+    asked = [asyncio.ensure_future(ledger.all("workflow_all")) for _ in range(3)]
+    wanted = asyncio.ensure_future(ledger.write(rows.deploy))
+    await asyncio.sleep(0)  # they wait for their turn
+    ledger._place.lose(LedgerStopped("Others run its workflows."))
+    async with asyncio.timeout(20):
+        told = await asyncio.gather(*asked, wanted, return_exceptions=True)
+    assert [type(each) for each in told] == [LedgerStopped] * 4
+
+
+@pytest.mark.parametrize("turns", range(4))
+def test_a_ledger_whose_loop_has_ended_is_closed_in_another(store: PostgresStore, turns: int) -> None:
+    ledger = PostgresLedger(store.url)
+
+    async def cut_off() -> None:
+        asked = asyncio.create_task(ledger.all("workflow_all"))
+        wanted = asyncio.create_task(ledger.write(rows.deploy))
+        for _ in range(turns):  # nothing has begun, or the server is yet to answer
+            await asyncio.sleep(0)
+        assert not asked.done() or not wanted.done()
+
+    async def close() -> None:
+        async with asyncio.timeout(20):
+            await ledger.close()
+
+    asyncio.run(cut_off())
+    asyncio.run(close())
+
+
 async def test_hosts_of_two_ledgers_may_have_the_same_id(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("keepai.model.clock.os.urandom", bytes)
     other = PostgresStore()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from keepai.ledger.base import Ledger, Tx
 from keepai.ledger.transitions import mutations, runs, workflows
-from keepai.ledger.transitions.runs import Begin, Prepared, Stop
+from keepai.ledger.transitions.runs import Begin, Carry, Prepared, Stop
 from keepai.model.errors import Conflict, RuleBroken
 from keepai.model.permissions import Grant, Mode
 from keepai.model.records import Run, Traced
@@ -75,6 +76,21 @@ async def test_if_somebody_changed_the_workflow_since_the_run_began_only_what_wa
     assert (now.phase, sent, [row["message_id"] for row in pinned]) == (Phase.MUTATING, None, ["m1", "m2"])
     assert kept(any_ledger, run) == PINNED
     assert (await any_ledger.write(mutations.send, now, rows.intent(), [])).attempts == 1, "it can be sent by itself"
+
+
+@pytest.mark.parametrize("key", ["k1", "k2"])
+async def test_after_something_was_sent_before_only_what_was_chosen_is_pinned(any_ledger: Ledger, key: str) -> None:
+    # the same thing may be sent under another key then; another thing may not be what a person thinks was tried
+    run = await begun(any_ledger, "m1", "m2")
+    now, sent, _ = await any_ledger.write(
+        mutations.prepare_and_send, run, prepared("m1", "m2"), [], rows.intent("k1"), barrier=True)
+    assert sent is not None
+    await any_ledger.write(mutations.refuse, now, sent, Stop(Status.FAILED, Reason.LOGIC, "{}"), [])
+    anew = Carry(Status.SUPERSEDED, (1, 0), Phase.PREPARING, keep=False, trigger="new_version")
+    run = await any_ledger.write(runs.carry_on, replace(now, state=Status.FAILED), anew)
+    now, sent, pinned = await any_ledger.write(
+        mutations.prepare_and_send, run, prepared("m1", "m2"), [], rows.intent(key), barrier=True)
+    assert (now.phase, sent, len(pinned)) == (Phase.MUTATING, None, 2)
 
 
 @pytest.mark.parametrize("crew", [0, 2])

@@ -15,10 +15,15 @@ from typing import Any
 
 import pytest
 
-from keepai import Call, Connector, FlowLimit, Keep, Policy, Transient, mutation
+from keepai import Call, Connector, FlowLimit, Keep, PermissionDenied, Policy, Transient, mutation
+from keepai.engine.approval import intent_of
 from keepai.engine.host import Host
 from keepai.engine.next_step import Now
+from keepai.engine.next_turn import rules_of
+from keepai.ledger.rows import approval_record, run_record
+from keepai.ledger.transitions import approvals
 from keepai.model.clock import iso, parse_iso
+from keepai.model.errors import Conflict
 from keepai.model.flow_limits import RateWindow
 from tests.harness import APPEND, SEND, Story, acting
 from tests.ledger.stores import PostgresStore
@@ -201,6 +206,27 @@ async def test_an_approved_call_obeys_too(tmp_path: Path) -> None:
         await story.run(hours=1)
         assert [e.params["to"] for e in story.world.effects] == ["a", "b"]
         assert (await story.last(wf, "act")).id == asked.run_id
+
+
+async def test_an_approval_is_not_used_up_if_others_were_quicker(tmp_path: Path) -> None:
+    # another host may have sent since this one looked whether the turn has come
+    grants = {"feed.list": "allow", "gmail.send": "ask"}
+    async with Story(tmp_path, policy=policy({"connectors.gmail": FlowLimit(rate="1/h")})) as story:
+        story.feed.put("a")
+        for name in ("one", "two"):
+            await story.deploy(acting(name=name), grants=grants)
+        await story.run()
+        ledger, limits, left = story.keep.parts.ledger, rules_of(story.keep.parts, "", "gmail"), []
+        for asked in await story.keep.needs_you():
+            await story.keep.approve(asked.id)
+            [row] = await story.rows("approval_by_id", approval_id=asked.id)
+            [run] = await story.rows("run_by_id", run_id=row["run_id"])
+            approved = approval_record(row)
+            sending = ledger.write(approvals.send, run_record(run), approved, intent_of(approved), limits)
+            left += await asyncio.gather(sending, return_exceptions=True)
+        assert isinstance(left[1], Conflict)
+        assert not isinstance(left[0], Conflict)
+        assert [row["status"] for row in await story.rows("approval_by_id", approval_id=asked.id)] == ["approved"]
 
 
 async def test_a_routine_obeys_and_sends_each_thing_once(tmp_path: Path) -> None:
@@ -427,3 +453,49 @@ async def test_a_turn_that_comes_while_the_host_looks_is_not_missed(
             await all_sent.wait()
         serving.cancel()
         await asyncio.wait([serving])
+
+
+# -- limits and parked runs --------------------------------------------------------------------------------
+
+
+BIG = {"feed.list": "allow", "gmail.send": {"mode": "allow", "ask_when": ['to = "big"']}}
+
+
+async def test_a_parked_run_that_was_approved_has_its_turn_among_other_workflows(tmp_path: Path) -> None:
+    async with Story(tmp_path, policy=policy({"connectors.gmail": FlowLimit(rate="1/10s")})) as story:
+        asks = await story.deploy(acting(name="asks"), grants=BIG)
+        await story.keep.set(asks, "others")
+        story.feed.put("big")
+        await story.run()
+        for name in ("one", "two"):
+            await story.deploy(acting(name=name))
+        for number in range(12):
+            story.feed.put(f"{number:02d}")
+        await story.run()
+        asked = await story.question()
+        assert (await story.keep.run(asked.run_id)).parked
+        await story.keep.approve(asked.id)
+        await story.run()
+        await sent(story, 6)
+        assert len(await story.keep.mutations(asks)) == 1, "nobody is kept from its turn"
+
+
+async def test_a_call_that_waits_for_a_parked_run_has_no_place_among_other_workflows(tmp_path: Path) -> None:
+    grants = {"feed.list": "allow", "gmail.send": "ask"}
+    limit = FlowLimit(concurrency=1)
+    async with Story(tmp_path, policy=policy({"connectors.gmail": limit})) as story:
+        asks = await story.deploy(acting(name="asks", next=None), grants=grants)
+        await story.keep.set(asks, "others")
+        story.feed.put("a")
+        story.feed.put("b")
+        await story.run()
+        first, second = await story.keep.needs_you()
+        story.world.on("gmail.send").fail(PermissionDenied("The password was changed."))
+        for asked in (first, second):
+            await story.keep.approve(asked.id)
+            await story.run()
+        story.feed.items.clear()
+        story.feed.put("c")
+        await story.deploy_and_run(acting(name="one"))
+        await story.run(seconds=5)
+        assert [e.params["to"] for e in story.world.effects] == ["c"]

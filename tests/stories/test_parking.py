@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
-from keepai import Policy, Transient
+from keepai import PermissionDenied, Policy, Transient
 from keepai.ledger.invariants import check_invariants
-from keepai.model.errors import Refused
+from keepai.ledger.transitions import runs
+from keepai.ledger.transitions.runs import Begin
+from keepai.model.errors import Conflict, Refused
 from keepai.model.records import Escalation
-from tests.harness import TOLD, Story, consumer, producer, workflow
+from keepai.model.states import Phase
+from tests.harness import POLL, TOLD, Story, consumer, producer, take_first, workflow
 
 pytestmark = pytest.mark.both_stores
 
@@ -136,6 +139,15 @@ async def test_as_many_runs_are_parked_as_policy_allows_and_then_nothing_begins(
         assert "zoe" in booked(story)
 
 
+async def test_what_a_parked_run_keeps_is_counted_as_that_of_any_open_run(story: Story) -> None:
+    wf = await begun(story, ("a", 5000, "ann" * 400), waiting="stop")
+    before = (await story.workflow(wf)).bytes
+    await story.keep.set(wf, "others")
+    await story.run()
+    assert (await story.last(wf, "book")).parked
+    assert (await story.workflow(wf)).bytes.runs >= before.runs
+
+
 async def test_a_mode_that_does_not_exist_is_refused(story: Story) -> None:
     wf = await story.deploy(orders(), grants=GRANTS)
     with pytest.raises(Refused, match="stop, intake, others"):
@@ -178,6 +190,19 @@ async def test_what_comes_of_one_input_waits_for_the_parked_run_of_that_input(st
     assert booked(story) == ["inbob", "outbob", "inann", "outann"]
 
 
+async def test_a_script_that_reserves_a_held_event_unseen_is_told_by_which_run_it_is_held(story: Story) -> None:
+    put(story, ("a", 5000, "ann"), ("b", 1, "bob"))
+    unseen = take_first("out").replace("[event.messageId] }],", '["a"] }],')
+    wf = await story.deploy(twins().replace(take_first("out"), unseen), grants=GRANTS)
+    await story.keep.set(wf, "others")
+    await story.run()
+    asked = next(each for each in await questions(story) if each.kind == "approval")
+    failed = await story.last(wf, "tell")
+    assert (failed.status, failed.error and failed.error.message) == (
+        "failed:logic", f"prepare reserved 'a' of topic 'out', but it waits for run {asked.run_id}, which is parked. "
+        "Reserve only events that ctx.peek or ctx.getByIds returned in this run.")
+
+
 async def test_an_event_that_is_published_later_waits_for_the_parked_run_of_its_input(story: Story) -> None:
     put(story, ("a", 5000, "ann"))
     poll = TWINS.replace('["in", "out"]', '(item.payload.more ? ["in", "out"] : ["in"])')
@@ -193,11 +218,65 @@ async def test_an_event_that_is_published_later_waits_for_the_parked_run_of_its_
     assert booked(story) == ["inann", "outann"]
 
 
+async def test_an_event_that_is_processed_once_more_waits_for_the_parked_run_of_its_input(story: Story) -> None:
+    put(story, ("a", 5000, "ann"))
+    wf = await story.deploy(twins(), grants=GRANTS)
+    await story.keep.set(wf, "others")
+    await story.run()
+    await answer(story)
+    assert booked(story) == ["inann", "outann"]
+    for topic in ("in", "out"):
+        await story.keep.reprocess((await story.event(wf, topic, "a")).id)
+        await story.run()
+    assert booked(story) == ["inann", "outann"]
+    await answer(story)
+    assert booked(story) == ["inann", "outann", "inann", "outann"]
+
+
+async def test_an_event_that_waits_for_a_parked_run_can_be_skipped(story: Story) -> None:
+    put(story, ("a", 5000, "ann"), ("b", 1, "bob"))
+    wf = await story.deploy(twins(), grants=GRANTS)
+    await story.keep.set(wf, "others")
+    await story.run()
+    await story.keep.skip_event((await story.event(wf, "out", "a")).id)
+    assert (await story.event(wf, "out", "a")).status == "skipped"
+    await answer(story)
+    assert booked(story) == ["inbob", "outbob", "inann"]
+
+
+async def test_an_approved_call_waits_for_an_earlier_run_that_came_to_hold_its_target(story: Story) -> None:
+    await begun(story, ("a", 5000, "ann"), ("b", 6000, "bob"))
+    first, second = await questions(story)
+    story.world.on("gmail.send").fail(PermissionDenied("The password was changed."))
+    await story.keep.approve(first.id)
+    await story.run()
+    await story.keep.approve(second.id)
+    await story.run(minutes=1)
+    assert booked(story) == [], "what the first lacks the second lacks too"
+    assert (await story.keep.run(second.run_id)).status == "paused:approval"
+    await story.keep.retry(first.run_id)  # it asks once more, and holds no more than its own target
+    await story.run()
+    assert booked(story) == ["bob"]
+    await answer(story)
+    assert booked(story) == ["bob", "ann"]
+
+
 async def test_a_handler_that_keeps_state_waits_for_its_parked_run(story: Story) -> None:
     await begun(story, ("a", 5000, "ann"), ("b", 1, "bob"), next="return { n: (ctx.state?.n ?? 0) + 1 };")
     assert booked(story) == []
     await answer(story)
     assert booked(story) == ["ann", "bob"]
+
+
+async def test_what_waits_for_parked_runs_cannot_begin_whoever_decides_it(story: Story) -> None:
+    # a person may have chosen what goes on since this was decided
+    wf = await begun(story, ("a", 5000, "ann"), ("b", 1, "bob"), next="return { n: (ctx.state?.n ?? 0) + 1 };")
+    book = Begin(wf, "book", "consumer", (1, 0), Phase.PREPARING, "event")
+    poll = Begin(wf, "poll", "producer", (1, 0), Phase.EXECUTING, "schedule")
+    for waiting, wanted in (("others", book), ("intake", book), ("stop", book), ("stop", poll)):
+        await story.keep.set(wf, waiting)
+        with pytest.raises(Conflict, match=rf"'{wanted.handler}' waits for"):
+            await story.keep.parts.ledger.write(runs.begin, wanted)
 
 
 async def test_what_waits_for_a_target_names_the_parked_run(story: Story) -> None:
@@ -332,3 +411,21 @@ async def test_small_orders_go_through_while_big_ones_wait_and_each_big_one_is_b
     for _ in big:
         await answer(story)
     assert sorted(booked(story)) == sorted(to for _, _, to in (*small, *big))
+
+
+async def test_a_parked_run_can_be_mended_while_another_run_waits_for_time(story: Story) -> None:
+    throws = f"if (prepared.data.payload.amount === 13) throw new Error('unlucky');\n{BOOK}"
+    poll = producer("await ctx.gmail.search({});" + POLL)
+    faulty = workflow(producers={"poll": poll}, consumers={"book": consumer(mutate=throws)})
+    put(story, ("a", 13, "ann"))
+    wf = await story.deploy(faulty, grants={**GRANTS, "gmail.search": "allow"})
+    await story.keep.set(wf, "others")
+    await story.run()
+    story.world.on("gmail.search").fail(Transient("Come later."))
+    await story.run(minutes=5)
+    assert [(run.status, bool(run.parked)) for run in await story.runs(wf) if run.status != "committed"] == [
+        ("failed:logic", True), ("paused:transient", False)]
+    offered = await story.keep.fix(wf, faulty.replace("=== 13", "=== 14"))
+    await story.keep.approve(offered)
+    await story.run(minutes=1)
+    assert booked(story) == ["ann"]

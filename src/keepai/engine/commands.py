@@ -23,6 +23,7 @@ from ..model.states import (
     ApprovalStatus,
     MutationStatus,
     Phase,
+    Reason,
     RepairStatus,
     Status,
     Waiting,
@@ -305,10 +306,11 @@ class Commands:
         return await self._unless_overtaken(repair.fix(self._parts, run_record(row), offered, actor))
 
     async def _failed(self, workflow_id: str) -> Row | None:
-        """The run that holds a workflow, or else the first that failed of those that are parked."""
+        """The first run of a workflow that failed by a fault of the script; if none did, the run that holds it."""
+        holds = await self._parts.ledger.one("run_open", workflow_id=workflow_id)
         parked = await self._parts.ledger.all("parked_runs", workflow_id=workflow_id)
-        failed = [row for row in parked if row["status"] == Status.FAILED]
-        return await self._parts.ledger.one("run_open", workflow_id=workflow_id) or next(iter(failed), None)
+        open_runs = [*([holds] if holds else []), *parked]
+        return next((row for row in open_runs if row["reason"] == Reason.LOGIC), holds)
 
     async def _asked_in(self, id: str) -> str:
         """The workflow of an approval or a repair."""

@@ -485,11 +485,16 @@ class Host:
         return now
 
     def _keep_line(self, now: Now) -> None:
-        """Who waits for a connection keeps its place there, until it has sent; others have none."""
-        workflow_id, line, stopped = now.workflow["id"], self._parts.line, now.stopped or Stopped()
-        waits = now.workflow["status"] == WorkflowStatus.ACTIVE and (stopped.turn is None or stopped.turn.in_line)
-        if waits and stopped.waits_for is not None:
-            line.wait(stopped.waits_for, workflow_id, self._parts.clock.steady_ms())
+        """Who waits for a connection keeps its place there, until it has sent; others have none. Of several runs of a
+        workflow the first that could go on has it."""
+        workflow_id, line = now.workflow["id"], self._parts.line
+        stands_still = now.stopped is not None and now.stopped.holds is None  # then what is parked cannot go on
+        could_go = [now.stopped or Stopped(), *([] if stands_still else [stopped for _, stopped in now.parked])]
+        in_line = [each.waits_for for each in could_go if each.behind is None and (
+            each.turn is None or each.turn.in_line)]
+        waits_for = next((each for each in in_line if each is not None), None)
+        if now.workflow["status"] == WorkflowStatus.ACTIVE and waits_for is not None:
+            line.wait(waits_for, workflow_id, self._parts.clock.steady_ms())
         else:
             line.leave(workflow_id)
 

@@ -259,6 +259,8 @@ class Views:
         open_row = self._read.one("run_open", workflow_id=workflow_id)
         run = run_record(open_row) if open_row else None
         blocked = run if run and run.status != "active" else None
+        parked = self._read.all("parked_runs", workflow_id=workflow_id) if row["parked"] else []
+        of_open = sum(each.bytes for each in (*([run] if run else []), *map(run_record, parked)))
         handlers = self._read.all("handler_due", workflow_id=workflow_id)
         pending = self._read.one("look_pending", workflow_id=workflow_id, old=now_ms - self._stale_ms)
         assert pending is not None
@@ -272,7 +274,7 @@ class Views:
             created_at=row["created_at"], waiting=Waiting(row["waiting"]),
             parked=parked_runs(self._read, workflow_id) if row["parked"] else (),
             bytes=Kept(
-                row["event_bytes"], row["run_bytes"] + (run.bytes if run else 0), row["input_bytes"], self._bytes_max,
+                row["event_bytes"], row["run_bytes"] + of_open, row["input_bytes"], self._bytes_max,
             ),
         )
 

@@ -163,7 +163,7 @@ def _of_item(look: Look, item_id: str) -> tuple[str, str]:
 @click.option("--file", metavar="FILE", type=click.File("r", encoding="utf-8"),
               help="Read it from a file; - is the standard input.")
 @click.option("--id", "id_", metavar="ID",
-              help="Its messageId, or the id of the delivery: with the same one, it is there once.")
+              help="Its messageId, or the id of the delivery. Sent twice with the same one, it is there once.")
 @click.option("--title", help="What people read for it.")
 @with_shown
 @with_json

@@ -61,6 +61,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "deliveries": ("keep deliveries orders --last 10",),
     **{act.command: (f"keep {act.command} {_SAMPLES[act.on[0]]}",) for act in ACTS.values()
        if "shown" in act.params and act.on},
+    "set": ("keep set invoices waiting=others",),
     "send": (
         """keep send orders --data '{"customer": "Ann", "total": 120}' --title "Ann, by phone\"""",
         "keep send shop/orders --id 4711 --file order.json", "some-program | keep send orders --file -",

@@ -79,6 +79,9 @@ class ConnectionWorker:
     def do(self, job: Callable[[], None]) -> None:
         """Have a job done after those that were wanted before. It raises nothing."""
         self._jobs.append(job)
+        self._go_on()
+
+    def _go_on(self) -> None:
         loop = asyncio.get_running_loop()
         is_another, is_at_work = self._listen(loop), self._at_work is not None
         if not self._is_busy or (is_another and not is_at_work):  # the loop before may have ended before it began
@@ -86,8 +89,10 @@ class ConnectionWorker:
             loop.call_soon(self._begin)
 
     async def finished(self) -> None:
-        """Wait until every job is done."""
+        """Wait until every job is done, also of a loop that has ended."""
         while self._is_busy:
+            if self._loop is not None:  # the connection is there
+                self._go_on()
             self._waiting.append(asyncio.get_running_loop().create_future())
             await self._waiting[-1]
 

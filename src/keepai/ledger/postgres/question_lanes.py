@@ -108,6 +108,7 @@ class LaneQuestion:
     def give_up(self) -> None:
         """Let go of what it does."""
         if not self.lane.dead:
+            self.lane.parent = getcurrent()  # where it ends is where this goes on, and not who asked
             self.lane.throw(GreenletExit)
 
 

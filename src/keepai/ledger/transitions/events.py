@@ -267,6 +267,8 @@ def _why_not(tx: Tx, run_id: str, event: Row | None, topic: str, message_id: str
         why = "there is no such event in this workflow"
     elif event["reserved_by"]:
         why = f"it is reserved by {event['reserved_by']}"
+    elif event["held_by"]:
+        why = f"it waits for run {event['held_by']}, which is parked"
     else:
         why = f"it is {event['status']}, not pending"
     said = f"prepare reserved {message_id!r} of topic {topic!r}, but {why}."
