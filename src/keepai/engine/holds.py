@@ -72,7 +72,7 @@ def holds(run: Run, facts: Facts) -> Holds:
 
 
 def _writing(target: tuple[str, str, str] | None, handler: str | None) -> Holds:
-    return Holds(handler, None, ANYTHING) if target is None else Holds(handler, None, TARGET, *target)
+    return Holds(handler, ANYTHING) if target is None else Holds(handler, TARGET, *target)
 
 
 def _lacks(run: Run) -> bool:

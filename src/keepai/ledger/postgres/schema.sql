@@ -314,7 +314,6 @@ create table parked (
   run_id bigint not null references run (id),
   turn bigint not null, -- the number of its lineage's first run: among runs with one target, the lower goes first
   handler text collate "C", -- that may not begin meanwhile
-  item_id bigint, -- of a routine: that no other run of it begins
   writes text collate "C" not null constraint parked_writes_known check (writes in ('nothing', 'target', 'connector', 'anything')),
   connector text collate "C" not null,
   account text collate "C" not null,

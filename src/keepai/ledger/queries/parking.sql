@@ -2,8 +2,8 @@
 
 -- name: parked_insert
 -- A run is parked, with what it holds. Its place is that of its lineage.
-insert into parked (workflow_id, run_id, turn, handler, item_id, writes, connector, account, target, parked_at)
-select :workflow_id, :run_id, r.seq, :handler, :item_id, :writes, :connector, :account, :target, :now
+insert into parked (workflow_id, run_id, turn, handler, writes, connector, account, target, parked_at)
+select :workflow_id, :run_id, r.seq, :handler, :writes, :connector, :account, :target, :now
 from run r where r.id = :lineage;
 
 -- name: parked_delete
@@ -34,10 +34,6 @@ select distinct handler from parked where workflow_id = :workflow_id and handler
 -- name: parked_handler
 -- A parked run that holds a handler.
 select run_id from parked where workflow_id = :workflow_id and handler = :handler order by turn limit 1;
-
--- name: parked_item
--- A parked run that holds an item of a routine.
-select run_id from parked where workflow_id = :workflow_id and item_id = :item_id order by turn limit 1;
 
 -- name: parked_before
 -- A parked run that must be done before another run of the workflow may write to a target: one that may write there

@@ -280,7 +280,6 @@ create table parked (
   run_id integer not null references run (id),
   turn integer not null, -- the number of its lineage's first run: among runs with one target, the lower goes first
   handler text, -- that may not begin meanwhile
-  item_id integer, -- of a routine: that no other run of it begins
   writes text not null constraint parked_writes_known check (writes in ('nothing', 'target', 'connector', 'anything')),
   connector text not null,
   account text not null,

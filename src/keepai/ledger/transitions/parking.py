@@ -23,7 +23,6 @@ class Holds:
     """What a parked run keeps others from, beside its events and those that share an input with them."""
 
     handler: str | None = None  # that may not begin
-    item_id: str | None = None  # of a routine: that no other run of it begins
     writes: str = NOTHING
     connector: str = ""
     account: str = ""
@@ -37,8 +36,6 @@ def park(tx: Tx, run: Run, holds: Holds) -> None:
     tx.run("mutation_park", **where)
     tx.run("parked_insert", lineage=run.lineage, now=tx.now, **where, **vars(holds))
     tx.run("workflow_parked", workflow_id=run.workflow_id, count=1)
-    if holds.item_id is not None and holds.handler is None:  # its routine goes on with the other items at once
-        tx.run("handler_queue", workflow_id=run.workflow_id, handler=run.handler, now=tx.now)
     tx.tick(run.workflow_id)
     hold_events(tx, run.workflow_id)
     tx.tell(run.workflow_id, "parking", run.id, None, "parked", facts=as_facts(vars(holds)))
