@@ -33,7 +33,7 @@ from tests.postgres import PASSWORD, Postgres, binaries, server
 #: Amounts of work: (full, quick).
 ROUNDS = (3, 1)
 COUNTED_RUNS = {"one": (64, 24), "many": (640, 64)}
-FAR_RUNS = {"one": (100, 16), "many": (640, 64)}
+FAR_RUNS = {"one": (100, 16), "many": (3_200, 64)}
 SHARED_RUNS = (3_200, 128)  # of all hosts together
 IDLE_WORKFLOWS, IDLE_S = (1_000, 20), (20, 4)
 HOSTS, IDLE_HOSTS = (1, 2), 3
