@@ -379,6 +379,6 @@ AREA = Area(
         Planted("any name is ours", lambda: patch.object(guard.PageNames, "fit", lambda *_: True), "another name leads"),
         Planted("texts go into pages as they are", lambda: patch.object(
             render, "shown", lambda value: Markup(value) if isinstance(value, str) else value), "becomes markup on some page"),
-        Planted("a form needs no token, seen by drawn requests", lambda: patch.object(guard.Guard, "_forged", _no_token), rounds=200),
+        Planted("a form needs no token, seen by drawn requests", lambda: patch.object(guard.Guard, "_forged", _no_token), rounds=800),
     ),
 )
