@@ -420,8 +420,9 @@ class TransactionPooler:
 
     def __init__(self, server: Postgres, database: str) -> None:
         self._free: queue.LifoQueue[psycopg.Connection[Any]] = queue.LifoQueue()
-        for _ in range(2):
-            self._free.put(server.connect(dbname=database))
+        self._servers = [server.connect(dbname=database) for _ in range(2)]
+        for each in self._servers:
+            self._free.put(each)
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = self._listening.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -431,8 +432,8 @@ class TransactionPooler:
 
     def __exit__(self, *_: object) -> None:
         _cut(self._listening)
-        while not self._free.empty():
-            self._free.get().close()
+        for each in self._servers:  # also one that still serves a client
+            each.close()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
