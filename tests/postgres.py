@@ -441,7 +441,7 @@ class TransactionPooler:
                 threading.Thread(target=self._serve, args=(self._listening.accept()[0],), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        with contextlib.suppress(OSError, EOFError), client:
+        with contextlib.suppress(OSError, EOFError, psycopg.OperationalError), client:
             while _exactly(client, int.from_bytes(_exactly(client, 4)) - 4)[:2] != b"\0\3":
                 client.sendall(b"N")  # neither TLS nor GSSAPI
             told = {"server_version": "16.0", "client_encoding": "UTF8", "standard_conforming_strings": "on"}
