@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from keepai import Call, Connector, OutcomeUnknown, Policy, Verdict, mutation
+from keepai import Call, Connector, OutcomeUnknown, Policy, Rejected, Verdict, mutation
 from keepai.model.errors import Refused
 from keepai.model.records import Escalation
 from keepai.reading.unknown_outcome import HOST_KNOWS, NOT_ENDED
@@ -226,3 +226,17 @@ async def test_nothing_can_hide_in_what_to_check_by_hand(tmp_path: Path) -> None
         [question] = await story.keep.needs_you()
         assert "x‹U+202E›y" in str(question.facts["check_by_hand"])
         assert "\u202e" not in str(question.facts["check_by_hand"])
+
+
+async def test_a_person_is_told_to_look_for_every_key_that_a_thing_may_have_been_sent_with(tmp_path: Path) -> None:
+    # a ledger that was put back may not know that the outside had refused it before
+    async with story_of(tmp_path) as story:
+        story.world.on("webhook.fire").fail(Rejected("no"))
+        wf = await story.deploy_and_run(acting("webhook.fire"), "a")
+        story.world.on("webhook.fire").fail(OutcomeUnknown("lost"))
+        await story.keep.retry((await story.last(wf, "act")).id)
+        await story.run()
+        [question] = await story.keep.needs_you()
+        first, dash, number = str(question.facts["idempotency_key"]).partition("-")
+        assert (dash, number) == ("-", "2")
+        assert f"begin with {first}:" in str(question.facts["check_by_hand"])

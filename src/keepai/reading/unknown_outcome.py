@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..engine.host_parts import Parts
+from ..engine.reconcile import key_of_try
 from ..model.clock import iso
 from ..model.codec import Json
 from ..model.errors import SenderNotDead
@@ -122,8 +123,9 @@ def late_evidence(mutation: Mutation) -> list[Json]:
 def by_hand(mutation: Mutation) -> str:
     """What a person should look for, in the host's words only."""
     where = f" at {visible(mutation.target)}" if mutation.target else ""
+    first = key_of_try(mutation.idempotency_key, 1)
     return (
         f"Look in {mutation.connector}{where} whether this took effect: “{visible(mutation.preview)}”, sent at "
-        f"{iso(mutation.first_sent_at)}. Where {mutation.connector} keeps idempotency keys, its key is "
-        f"{mutation.idempotency_key}."
+        f"{iso(mutation.first_sent_at)}. Where {mutation.connector} keeps idempotency keys, look for all that "
+        f"begin with {first}: what was refused is sent again with a number after that."
     )
