@@ -42,6 +42,7 @@ TYPES: Mapping[str, str] = MappingProxyType({
     "http": "keepai.connectors.http.http_connector:Http",
     "local.mail": "keepai.connectors.local.mail:LocalMail",
     "local.sheets": "keepai.connectors.local.sheets:LocalSheets",
+    "mcp": "keepai.connectors.mcp.mcp_connector:Mcp",
     "mail": "keepai.connectors.mail.mail_connector:Mail",
     "rss": "keepai.connectors.rss.rss_connector:Rss",
     "slack": "keepai.connectors.slack.slack_connector:Slack",
