@@ -65,14 +65,24 @@ ODD = {
 }
 
 
+def turn(folder, fault):
+    """The fault of this attempt, of a list such as `each:answer_lost,,late`."""
+    with Path(folder, "attempts").open("a+") as file:
+        file.write("x")
+        file.seek(0)
+        faults = fault.removeprefix("each:").split(",")
+        return faults[(len(file.read()) - 1) % len(faults)]
+
+
 def call(folder, params, fault):
-    """What a tool does; the last two are its faults that end the program."""
+    """What a tool does."""
     name, given = params["name"], params.get("arguments", {})
     if name == "find_notes":
         if fault == "lookup_denied":
             return {"error": {"code": -32000, "message": "no"}}
         found = [note for note in notes(folder) if note.get("ref") == given["ref"]]
         return {"result": {"content": [], "structuredContent": {"notes": found}}}
+    fault = turn(folder, fault) if fault.startswith("each:") else fault
     if fault in REFUSED:
         return REFUSED[fault]
     if fault == "request_lost":
@@ -80,6 +90,9 @@ def call(folder, params, fault):
     if fault == "late":
         Path(folder, "late").write_text(json.dumps(given))
         time.sleep(60)
+    if fault == "handed_on":  # to something that does it soon, whatever becomes of the program
+        Path(folder, "late").write_text(json.dumps(given))
+        os._exit(1)
     add(folder, given)
     if fault == "answer_lost":
         os._exit(1)
@@ -99,11 +112,15 @@ def answer(folder, message, fault="", tools=TOOLS):
         return {**said, "result": result}
     if method == "tools/list":
         return {**said, "result": {"tools": tools}}
+    if method != "tools/call":
+        return {**said, "error": {"code": -32601, "message": "there is no such method"}}
     return {**said, **call(folder, message["params"], fault)}
 
 
 def main(folder):
-    """Serve until the input ends. `env`, `plan` and `tools` are files that tests look at or write."""
+    """Serve until the input ends. `env`, `pid` and `tools` are files that tests look at or write."""
+    if Path(folder, "fault").exists() and Path(folder, "fault").read_text().startswith("each:"):
+        land(folder)
     Path(folder, "env").write_text(json.dumps(sorted(os.environ)))
     Path(folder, "pid").write_text(str(os.getpid()))
     print("Notes, version 1. Welcome!", flush=True)  # as some programs do, against the protocol

@@ -1,4 +1,4 @@
-"""The subjects of the contract for MCP: a server that is a program, with and without a look-up rule, and one by HTTP."""
+"""The subjects of the contract for MCP: a server that is a program, with and without a rule, and one by HTTP."""
 
 from __future__ import annotations
 
