@@ -298,6 +298,13 @@ def is_operation_name(name: str) -> bool:
     return bool(_NAME.fullmatch(name)) and name not in _OBJECT_MEMBERS
 
 
+def script_name(foreign: str) -> str:
+    """What scripts call what another program has named: `create_note` is `createNote`; empty if they cannot."""
+    first, *rest = [part for part in re.split(r"[^A-Za-z0-9$]+", foreign) if part] or [""]
+    name = first + "".join(part[:1].upper() + part[1:] for part in rest)
+    return name if is_operation_name(name) else ""
+
+
 def _operations(cls: type) -> Mapping[str, MarkedMethod[Any]]:
     """Script name → marked method, over all bases. Refuses an override without a mark."""
     operations: dict[str, MarkedMethod[Any]] = {}

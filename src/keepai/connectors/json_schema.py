@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import Any
 from urllib.parse import unquote
 
@@ -17,6 +19,7 @@ from .problems import named, unknown_key
 from .type_checks import Misfit, Shape, plain
 
 NODES_MAX = 5_000  #: of one schema with all that it refers to
+STEPS_MAX = 50_000  #: of one check
 _DEPTH_MAX = 40
 _PROBLEMS_MAX = 20
 _TYPES: Mapping[str, tuple[type, ...]] = {
@@ -67,8 +70,7 @@ class SchemaShape(Shape):
 
     def _fitting(self, value: Json, root: str) -> Json:
         if self._schema and self._checked:
-            wrong = [each for each, _ in zip(_misfits(value, self._schema, self._schema, root, 0), range(_PROBLEMS_MAX),
-                                             strict=False)]
+            wrong = list(islice(_misfits(value, self._schema, _Steps(self._schema), root, 0), _PROBLEMS_MAX))
             if wrong:
                 raise Misfit(list(dict.fromkeys(wrong)))
         return value
@@ -77,21 +79,29 @@ class SchemaShape(Shape):
 # -- checking --------------------------------------------------------------------------------------
 
 
-def _misfits(value: Json, schema: Mapping[str, Any], root: Mapping[str, Any], path: str, depth: int) -> Iterator[str]:
+@dataclass
+class _Steps:
+    """The whole schema, and how many more steps a check may take. What is beyond them, the other program judges."""
+
+    schema: Mapping[str, Any]
+    left: Iterator[int] = field(default_factory=lambda: iter(range(STEPS_MAX)))
+
+
+def _misfits(value: Json, schema: Mapping[str, Any], root: _Steps, path: str, depth: int) -> Iterator[str]:
     """What is wrong with a value, as sentences. Of branches any may fit, because the other program knows which."""
-    if depth > _DEPTH_MAX:
+    if depth > _DEPTH_MAX or next(root.left, None) is None:
         return
     if "$ref" in schema:
-        yield from _misfits(value, _defined(schema, root), root, path, depth + 1)
+        yield from _misfits(value, _defined(schema, root.schema), root, path, depth + 1)
         return
     for branch in schema.get("allOf", ()):
         yield from _misfits(value, branch, root, path, depth + 1)
     for word in ("anyOf", "oneOf"):
         found = [list(_misfits(value, branch, root, path, depth + 1)) for branch in schema.get(word, ())]
         if found and all(found):
-            yield from found[0] if len(found) == 1 else [f"{path} must be {named(schema, root)}, not {shown(value)}"]
+            yield from found[0] if len(found) == 1 else [f"{path} must be {named(schema, root.schema)}, not {shown(value)}"]
     if not _is_of_type(value, schema):
-        yield f"{path} must be {named(schema, root)}, not {shown(value)}"
+        yield f"{path} must be {named(schema, root.schema)}, not {shown(value)}"
         return
     yield from _out_of_limits(value, schema, path)
     if isinstance(value, dict):
@@ -127,12 +137,12 @@ def _out_of_limits(value: Json, schema: Mapping[str, Any], path: str) -> Iterato
 
 
 def _members(
-    value: Mapping[str, Json], schema: Mapping[str, Any], root: Mapping[str, Any], path: str, depth: int,
+    value: Mapping[str, Json], schema: Mapping[str, Any], root: _Steps, path: str, depth: int,
 ) -> Iterator[str]:
     known, more = schema.get("properties", {}), schema.get("additionalProperties", True)
     for name in schema.get("required", ()):
         if name not in value:
-            yield f"{path}.{name} is missing: it must be {named(known.get(name, {}), root)}"
+            yield f"{path}.{name} is missing: it must be {named(known.get(name, {}), root.schema)}"
     for name, member in value.items():
         if name in known:
             yield from _misfits(member, known[name], root, f"{path}.{name}", depth + 1)

@@ -118,8 +118,7 @@ class Http(Connector):
     @read(by_id=True)
     async def get(self, params: HttpGet, call: Call) -> HttpResult | None:
         """Read a URL; null if nothing is there (404, 410)."""
-        answer = await self._get(_url(params), call)
-        return _got(answer) if is_found(_host(params["url"]), answer) else None
+        return await self._read(params, call)
 
     @read
     async def list_(self, params: HttpList, call: Call) -> Page[Any]:
@@ -179,22 +178,26 @@ class Http(Connector):
     @post.preview
     def say_post(self, params: HttpSend) -> str:
         """The request in full."""
-        return _described("POST", params)
+        return described_request("POST", params)
 
     @put.preview
     def say_put(self, params: HttpSend) -> str:
         """The request in full."""
-        return _described("PUT", params)
+        return described_request("PUT", params)
 
     @patch.preview
     def say_patch(self, params: HttpSend) -> str:
         """The request in full."""
-        return _described("PATCH", params)
+        return described_request("PATCH", params)
 
     @delete.preview
     def say_delete(self, params: HttpSend) -> str:
         """The request in full."""
-        return _described("DELETE", params)
+        return described_request("DELETE", params)
+
+    async def _read(self, params: HttpGet, call: Call) -> HttpResult | None:
+        answer = await self._get(_url(params), call)
+        return _got(answer) if is_found(_host(params["url"]), answer) else None
 
     async def _get(self, url: str, call: Call) -> Response:
         return await self.client.get(url, call, headers=self._headers, credentials=self._credentials.headers(self))
@@ -233,10 +236,11 @@ def _url(params: HttpGet) -> str:
     if not query:
         return params["url"]
     pairs = {name: str(value).lower() if isinstance(value, bool) else value for name, value in query.items()}
-    return f"{params['url']}{'&' if '?' in params['url'] else '?'}{urlencode(pairs)}"
+    return f"{params['url']}{'&' if '?' in params['url'] else '?'}{urlencode(pairs, doseq=True)}"
 
 
-def _described(method: str, params: HttpSend) -> str:
+def described_request(method: str, params: HttpSend) -> str:
+    """A request in full, as people see it."""
     body = json.dumps(params["body"], ensure_ascii=False, indent=2) if "body" in params else ""
     return f"{method} {_url(params)}" + (f"\n{body}" if body else "")
 

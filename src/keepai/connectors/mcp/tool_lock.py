@@ -17,7 +17,7 @@ from typing import Any, Literal
 from ...model.codec import Json, canonical, digest
 from ...model.errors import ConfigError
 from ...model.visible_text import visible
-from ..base import is_operation_name
+from ..base import script_name
 from ..json_schema import taken
 from ..kit.lenient_json import parse_json
 
@@ -46,10 +46,8 @@ class Tool:
 
     @cached_property
     def script_name(self) -> str:
-        """What scripts call it: `create_note` is `createNote`; empty if scripts cannot."""
-        first, *rest = [part for part in re.split(r"[^A-Za-z0-9$]+", self.name) if part] or [""]
-        name = first + "".join(part[:1].upper() + part[1:] for part in rest)
-        return name if is_operation_name(name) else ""
+        """What scripts call it; empty if they cannot."""
+        return script_name(self.name)
 
     @property
     def doc(self) -> str:

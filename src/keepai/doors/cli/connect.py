@@ -21,6 +21,7 @@ import click
 from ...connectors import NOT_SETTINGS, load
 from ...connectors.base import Connector
 from ...connectors.mcp.mcp_connector import Mcp
+from ...connectors.openapi.openapi_connector import OpenApi
 from ...connectors.redacted import redacted, redactor_of
 from ...connectors.sign_in import SignIn
 from ...model.errors import ConfigError, Refused
@@ -29,6 +30,7 @@ from ..health_checks import FAIL, OK, HealthLine, check_connector
 from ..webhooks import deliveries_placed
 from . import secret_input
 from .command_session import CommandSession, with_json, with_session
+from .connect_api import kept_document, suggest_lookups, tell_suggestions
 from .connect_tools import choose_tools, lock_tools, tell_tools
 from .signing import sign_in
 from .text import did_you_mean, echo, echo_json, plain, say
@@ -48,11 +50,13 @@ from .wiring import make_connector, vault_of
               help="Of an MCP server: tools that only read. You confirm them by this.")
 @click.option("--mutation", "mutations", multiple=True, metavar="TOOL,TOOL",
               help="Of an MCP server: other tools that scripts may call; `all` is all that are new or changed.")
+@click.option("--suggest", is_flag=True, help="Of an OpenAPI document: add look-up rules to keep.toml, as comments.")
 @with_json
 @with_session
 def connect(
     session: CommandSession, name: str, type_name: str, given: tuple[str, ...], sources: tuple[str, ...], anew: bool,
-    no_browser: bool, unchecked: bool, reads: tuple[str, ...], mutations: tuple[str, ...], as_json: bool,
+    no_browser: bool, unchecked: bool, reads: tuple[str, ...], mutations: tuple[str, ...], suggest: bool,
+    as_json: bool,
 ) -> None:
     """Connect ctx.NAME with an outside system, and try it.
 
@@ -63,14 +67,22 @@ def connect(
 
     Of an MCP server it lists the tools, and you say which of them only read and which others scripts may call. That is
     kept in keep.mcp.lock. Run it again when the server has changed.
+
+    Of an OpenAPI document (document=FILE or a URL) it takes the operations that you name; a URL is fetched, and kept
+    beside keep.toml. With --suggest it looks for look-up rules.
     """
     settings = session.settings()
     file = settings.file or Path(session.config or "keep.toml")
     there = connection(file, name)
-    table = _table(name, type_name, file.parent, secret_input.pairs(given, "--set"), there)
+    values = secret_input.pairs(given, "--set")
+    if issubclass(load(type_name, file.parent), OpenApi):
+        values = kept_document(name, values, there, file.parent)
+    table = _table(name, type_name, file.parent, values, there)
     connector = make_connector(type_name, name, {k: v for k, v in table.items() if k != "type"}, file.parent)
     if (reads or mutations) and not isinstance(connector, Mcp):
         raise ConfigError("--read and --mutation name tools of an MCP server, and this type is none.")
+    if suggest and not isinstance(connector, OpenApi):
+        raise ConfigError("--suggest reads an OpenAPI document, and this type has none.")
     places = secret_input.pairs(sources, "--secret")
     offer = _offer(connector, places, anew)
     vault = vault_of(settings)
@@ -99,6 +111,9 @@ def connect(
     done |= choice.as_json() if choice else {}
     echo_json(done) if as_json else _tell(done, found, sorted(set(connector.secrets) - trial.keys()))
     secret_input.warn_of_weak(fresh)
+    if suggest and isinstance(connector, OpenApi):
+        suggested = suggest_lookups(connector, file)
+        None if as_json else tell_suggestions(connector, suggested)
     if choice is not None and isinstance(connector, Mcp):
         None if as_json else tell_tools(connector, choice)
         if choice.unconfirmed:
