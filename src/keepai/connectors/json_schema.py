@@ -19,7 +19,7 @@ from .problems import named, unknown_key
 from .type_checks import Misfit, Shape, plain
 
 NODES_MAX = 5_000  #: of one schema with all that it refers to
-STEPS_MAX = 50_000  #: of one check
+STEPS_MAX = 20_000  #: of one check
 _DEPTH_MAX = 40
 _PROBLEMS_MAX = 20
 _TYPES: Mapping[str, tuple[type, ...]] = {
@@ -84,6 +84,7 @@ class _Steps:
     """The whole schema, and how many more steps a check may take. What is beyond them, the other program judges."""
 
     schema: Mapping[str, Any]
+    silent: int = 0  # while a branch is only tried, nothing is worded
     left: Iterator[int] = field(default_factory=lambda: iter(range(STEPS_MAX)))
 
 
@@ -97,11 +98,13 @@ def _misfits(value: Json, schema: Mapping[str, Any], root: _Steps, path: str, de
     for branch in schema.get("allOf", ()):
         yield from _misfits(value, branch, root, path, depth + 1)
     for word in ("anyOf", "oneOf"):
-        found = [list(_misfits(value, branch, root, path, depth + 1)) for branch in schema.get(word, ())]
-        if found and all(found):
-            yield from found[0] if len(found) == 1 else [f"{path} must be {named(schema, root.schema)}, not {shown(value)}"]
+        branches = schema.get(word, ())
+        if len(branches) == 1:
+            yield from _misfits(value, branches[0], root, path, depth + 1)
+        elif branches and not any(_fits(value, branch, root, depth + 1) for branch in branches):
+            yield _must_be(value, schema, root, path)
     if not _is_of_type(value, schema):
-        yield f"{path} must be {named(schema, root.schema)}, not {shown(value)}"
+        yield _must_be(value, schema, root, path)
         return
     yield from _out_of_limits(value, schema, path)
     if isinstance(value, dict):
@@ -111,6 +114,17 @@ def _misfits(value: Json, schema: Mapping[str, Any], root: _Steps, path: str, de
         for number, item in enumerate(value):
             inner = first[number] if number < len(first) else schema.get("items", {})
             yield from _misfits(item, inner, root, f"{path}[{number}]", depth + 1)
+
+
+def _fits(value: Json, schema: Mapping[str, Any], root: _Steps, depth: int) -> bool:
+    root.silent += 1
+    fits = next(_misfits(value, schema, root, "", depth), None) is None
+    root.silent -= 1
+    return fits
+
+
+def _must_be(value: Json, schema: Mapping[str, Any], root: _Steps, path: str) -> str:
+    return "" if root.silent else f"{path} must be {named(schema, root.schema)}, not {shown(value)}"
 
 
 def _is_of_type(value: Json, schema: Mapping[str, Any]) -> bool:

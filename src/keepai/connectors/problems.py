@@ -10,6 +10,7 @@ from typing import Any
 from ..model.codec import shown
 
 Schema = Mapping[str, Any]
+_DEPTH_MAX = 3  #: of a schema in words
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
@@ -71,16 +72,18 @@ def _resolved(schema: Schema, root: Schema) -> Schema:
     return resolved
 
 
-def named(schema: Schema, root: Schema) -> str:
+def named(schema: Schema, root: Schema, depth: int = 0) -> str:
     """A schema in words: `string`, `array of number or null`."""
     schema = _resolved(schema, root)
+    if depth > _DEPTH_MAX:
+        return "JSON value"
     if "enum" in schema or "const" in schema:
         values = schema.get("enum", [schema.get("const")])
         return "one of " + ", ".join(json.dumps(value, ensure_ascii=False) for value in values)
     branches = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
     if branches:
-        return " or ".join(dict.fromkeys(named(branch, root) for branch in branches))
+        return " or ".join(dict.fromkeys(named(branch, root, depth + 1) for branch in branches))
     kind = str(schema.get("type", "a JSON value"))
     if kind == "array" and schema.get("items"):
-        return f"array of {named(schema['items'], root)}"
+        return f"array of {named(schema['items'], root, depth + 1)}"
     return f"{kind} ({schema['format']})" if "format" in schema else kind
