@@ -64,6 +64,23 @@ ACTS: Mapping[str, Act] = MappingProxyType({
     "fix": Act(
         ("workflow",), {"wf": _TEXT, "source": _TEXT, "impact": Param((str, type(None))), "note": Param((str,))},
         "Offer a repair for the run that failed.", "keep fix {wf} FILE"),
+    "propose": Act(
+        (), {"source": _TEXT, "why": _TEXT, "cases": Param((str, type(None))),
+             "grants": Param((str, dict, type(None))), "workflow_id": Param((str, type(None))),
+             "work": Param((object,))},
+        "Propose a script: a person must accept it before it is deployed.", "keep propose FILE"),
+    "accept": Act(
+        ("proposal",), {"id": _TEXT, "grants": Param((dict, type(None))), "shown": Param((str, type(None)))},
+        "Accept a proposal, exactly as it was shown: it becomes the active version.", "keep accept {0}", "",
+        "Accept", "exactly this becomes the active version", "It is the active version now.",
+        permits=True, brings=(("proposal", "accepted"),)),
+    "decline": Act(
+        ("proposal",), {**_ID, "why": Param((str,))}, "Decline a proposal.", "keep decline {0}", "",
+        "Decline", "nothing is deployed; its proposer may propose another", "It was declined.",
+        brings=(("proposal", "declined"),)),
+    "withdraw": Act(
+        ("proposal",), _ID, "Take back what you have proposed.", "keep withdraw {0}", "{0} is withdrawn.",
+        brings=(("proposal", "withdrawn"),)),
     "pause": Act(
         ("workflow",), _WORKFLOW, "Start nothing more of a workflow for now.", "keep pause {wf}",
         "{0} is paused: it starts nothing until `keep resume`.", "Pause",

@@ -9,11 +9,25 @@ from ..engine.scheduler import next_due_at
 from ..ledger import shown_version
 from ..ledger.account import of_subject
 from ..ledger.base import Reader, Row
-from ..ledger.rows import item_record, mutation_record, run_record
+from ..ledger.rows import item_record, mutation_record, proposal_record, run_record
 from ..model.codec import Json, stored
 from ..model.errors import NotFound, Refused
 from ..model.policy import Policy
-from ..model.records import Escalation, Event, Gap, Input, Item, Kept, Mutation, Output, Rows, Run, Traced, Workflow
+from ..model.records import (
+    Escalation,
+    Event,
+    Gap,
+    Input,
+    Item,
+    Kept,
+    Mutation,
+    Output,
+    Proposal,
+    Rows,
+    Run,
+    Traced,
+    Workflow,
+)
 from ..model.states import Waiting, WorkflowStatus
 from .blast import Blast, Moment, blast
 from .contradictions import contradictions
@@ -223,6 +237,18 @@ class Views:
         asked += contradictions(self._read, wanted)
         found = [question for _, question in sorted(asked, key=lambda each: each[0]) if question is not None]
         return [self._versioned(each, as_of) for each in (*found, *left_behind(self._read, wanted))]
+
+    def proposals(self, name: str | None = None, limit: int | None = None) -> list[Proposal]:
+        """What was proposed, for a workflow (by its name) or for all, the newest first."""
+        rows = self._read.all("proposal_newest", name=name, limit=ROWS_MAX if limit is None else limit)
+        return [proposal_record(row) for row in rows]
+
+    def proposal(self, proposal_id: str) -> Proposal:
+        """One proposal."""
+        row = self._read.one("proposal_by_id", proposal_id=proposal_id)
+        if row is None:
+            raise NotFound(f"There is no proposal {proposal_id}. `keep proposals` lists them.")
+        return proposal_record(row)
 
     def version(self) -> int:
         """The version of everything that is read from now on."""
