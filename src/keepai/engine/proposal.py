@@ -82,6 +82,7 @@ async def gather(
     named = sorted({each.partition(".")[0] for each in uses} & parts.connectors.keys())
     facts: dict[str, Json] = {
         "base": "{}.{}".format(*planned.before) if planned.before else None,
+        "manifest": planned.version.manifest,
         "findings": [cast("Json", vars(each)) for each in planned.findings],
         "certificate": {"valid": standing.valid, "words": standing.words} if standing else None,
         "connectors": {name: {"fingerprint": parts.connectors[name].fingerprint(), "account": parts.account(name)}

@@ -36,6 +36,7 @@ from .inputs_and_events import event_record, held_record, input_record, kept_row
 from .left_items import left_behind
 from .offered_acts import subject
 from .parked_runs import parked_runs
+from .proposal_card import waiting_proposals
 from .questions import Questions
 from .unknown_outcome import HostFacts
 
@@ -235,6 +236,7 @@ class Views:
         runs = [run_record(row) for row in self._read.all("run_open_all")]
         asked = [(run.updated_at, self._questions.of(run, now_ms)) for run in runs if wanted in (None, run.workflow_id)]
         asked += contradictions(self._read, wanted)
+        asked += waiting_proposals(self._read, now_ms, wanted)
         found = [question for _, question in sorted(asked, key=lambda each: each[0]) if question is not None]
         return [self._versioned(each, as_of) for each in (*found, *left_behind(self._read, wanted))]
 
@@ -308,7 +310,7 @@ class Views:
 def about(question: Escalation) -> str:
     """The id of what a question is about."""
     named = question.id.removeprefix("ask_")
-    return named if named.startswith(("mut_", "itm_", "apr_", "fix_")) else question.run_id
+    return named if named.startswith(("mut_", "itm_", "apr_", "fix_", "prp_")) else question.run_id
 
 
 def _check_status(what: str, status: str | None, known: tuple[str, ...]) -> None:
