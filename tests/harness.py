@@ -128,10 +128,10 @@ class Story:
         done = await self.keep.deploy(source, **{"grants": "all", **options})
         return str(done.workflow_id)
 
-    async def certified(self, source: str) -> None:
+    async def certified(self, source: str, cases: str | None = None) -> None:
         """Have a certificate for a script, as a process of Keep that has tried it would."""
         marks = {name: each.fingerprint() for name, each in self.keep.parts.connectors.items()}
-        await self.keep.keep_certificate(source, None, Certification(12, (), (), (), (), marks, {}, 0.5))
+        await self.keep.keep_certificate(source, cases, Certification(12, (), (), (), (), marks, {}, 0.5))
 
     async def deploy_and_run(self, source: str, *items: str, **options: Any) -> str:
         """Put items with these ids into the feed, deploy, and run what is due; gives the workflow's id."""

@@ -6,7 +6,7 @@ Everything here is made of what the host found out and of the script itself. Wha
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from ..ledger.base import Reader
 from ..ledger.rows import proposal_record
 from ..model.clock import iso
 from ..model.codec import Json
-from ..model.permissions import Mode, from_text, grant_of
+from ..model.permissions import from_text, grant_of
 from ..model.records import Escalation, Proposal, Record
 from ..model.states import ProposalStatus
 from ..script.manifest import Handler, HandlerKind, Manifest
@@ -41,7 +41,8 @@ class Touch(Record):
     new: bool  # the active version does not use it
     now: str | None  # the rule that holds now, in words
     wanted: str | None  # the rule that the proposer would like, in words
-    keeps: bool  # whether there is a rule that allows it, which a person may keep
+    mode: str | None  # of the rule that holds now
+    limits: str  # of that rule, in words
     account: str  # whose data it is about
 
 
@@ -128,7 +129,7 @@ def _question(read: Reader, proposal: Proposal, now_ms: int) -> Escalation:
 def _does(manifest: Manifest, mutations: Sequence[str]) -> Iterator[str]:
     """What each handler does, in a sentence."""
     for handler in manifest.handlers:
-        yield f"{handler.name} {_WORK[handler.kind](handler)}{_passes_on(handler)}."
+        yield f"“{handler.name}” {_WORK[handler.kind](handler)}{_passes_on(handler)}."
     if not mutations:
         yield "Nothing of it changes anything outside."
 
@@ -138,8 +139,8 @@ def _produces(handler: Handler) -> str:
 
 
 def _consumes(handler: Handler) -> str:
-    takes = f"takes what waits in {', '.join(handler.subscribe)}{_reads(handler)}"
-    return f"{takes} and makes at most one call for it" if handler.has_mutate else takes
+    takes = f"takes what waits in {_named(handler.subscribe)}{_reads(handler)}"
+    return f"{takes}, and makes at most one call for it" if handler.has_mutate else takes
 
 
 def _works_through(handler: Handler) -> str:
@@ -151,12 +152,16 @@ _WORK: Mapping[HandlerKind, Callable[[Handler], str]] = {
 }
 
 
+def _named(topics: Iterable[str]) -> str:
+    return ", ".join(f"“{each}”" for each in topics)
+
+
 def _reads(handler: Handler) -> str:
     return f", reading {', '.join(handler.reads)}" if handler.reads else ""
 
 
 def _passes_on(handler: Handler) -> str:
-    return f"; what it finds goes to {', '.join(handler.publishes)}" if handler.publishes else ""
+    return f"; what it finds goes to {_named(handler.publishes)}" if handler.publishes else ""
 
 
 def _touches(read: Reader, proposal: Proposal) -> Iterator[Touch]:
@@ -173,7 +178,8 @@ def _touches(read: Reader, proposal: Proposal) -> Iterator[Touch]:
             capability, operation_words(connector, operation), capability in facts["mutations"],
             bool(facts["base"]) and capability in facts["new"], rule.in_words if rule and holds else None,
             grant_of(wanted, capability).in_words if wanted else None,
-            rule is not None and holds and rule.mode is not Mode.DENY, accounts.get(connector, ""),
+            rule.mode.value if rule and holds else None, ", ".join(rule.limits) if rule and holds else "",
+            accounts.get(connector, ""),
         )
 
 
@@ -214,8 +220,8 @@ def _proof(facts: Mapping[str, Any]) -> Iterator[str]:
     """What the host itself found out about it."""
     if facts["certificate"]:
         yield facts["certificate"]["words"].capitalize()
-    yield f"`keep check` finds {count(len(facts['findings']), 'warning')}" if facts["findings"] else (
-        "`keep check` finds nothing wrong")
+    yield f"keep check finds {count(len(facts['findings']), 'warning')}" if facts["findings"] else (
+        "keep check finds nothing wrong")
 
 
 def _warnings(facts: Mapping[str, Any]) -> Iterator[str]:

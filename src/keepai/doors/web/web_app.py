@@ -160,7 +160,7 @@ async def _perform(request: Request, form: Mapping[str, str]) -> None:
         raise Refused(f"There is no act {name[:40]!r}.")
     given = {key.removeprefix(PARAM): text for key, text in form.items() if key.startswith(PARAM)}
     rule = {key.removeprefix(RULE): text for key, text in form.items() if key.startswith(RULE) and text.strip()}
-    grants = {key.removeprefix(GRANT): text for key, text in form.items() if key.startswith(GRANT)}
+    grants = {key.removeprefix(GRANT): text for key, text in form.items() if key.startswith(GRANT) and text}
     known = there[name]
     needs = [key for key, param in known.items() if param.required]
     params = {key: _typed(known, key, text) for key, text in given.items() if text or key in needs}
