@@ -86,6 +86,16 @@ async def test_what_has_changed_since_the_page_was_read_is_shown_anew(served: Se
     assert await served.story.keep.workflows() == []
 
 
+async def test_a_person_declines_it_and_says_why(served: Served) -> None:
+    made = await proposed(served)
+    back, shown = f"/proposals/{made.id}", str(await served.story.keep.version())
+    assert "Decline" in (await served.get(back)).body
+    await served.post("/act", None, act="decline", back=back, **{"p.id": made.id, "p.shown": shown, "p.why": "not now"})
+    page = (await served.get(back)).body
+    assert "declined proposed now: not now" in texts(page)
+    assert 'value="accept"' not in page
+
+
 @pytest.mark.parametrize("context", [PHONE], indirect=True)
 async def test_a_person_accepts_it_with_the_keyboard_on_a_phone(served: Served, tab: Tab) -> None:
     made = await proposed(served)
