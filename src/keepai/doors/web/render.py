@@ -111,8 +111,8 @@ def ids_linked(things: Mapping[str, str], text: str) -> Markup:
         way = address_of(things, found[0]) if number_of(found[0]) else None
         if way:
             link = Markup('<a class="id" href="{}">{}</a>').format(way, found[0])
-            made, end = made + shown(text[end:found.start()]) + link, found.end()
-    return made + shown(text[end:])
+            made, end = made + Markup.escape(visible(text[end:found.start()])) + link, found.end()
+    return made + Markup.escape(visible(text[end:]))
 
 
 def shown(value: Any) -> Any:
