@@ -92,7 +92,7 @@ async def test_a_person_declines_it_and_says_why(served: Served) -> None:
     assert "Decline" in (await served.get(back)).body
     await served.post("/act", None, act="decline", back=back, **{"p.id": made.id, "p.shown": shown, "p.why": "not now"})
     page = (await served.get(back)).body
-    assert "declined proposed now: not now" in texts(page)
+    assert "declined not now · proposed" in texts(page)
     assert 'value="accept"' not in page
 
 

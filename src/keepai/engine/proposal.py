@@ -49,7 +49,9 @@ async def propose(
     """Have a script wait for a person. Raises what the rules refuse."""
     text, why = None if work is None else encode(work, what="work", bytes_max=WORK_BYTES_MAX), words(why)
     _check_texts(parts, cases, why, work)
-    if len(await parts.ledger.all("proposal_waiting")) >= WAITING_MAX:
+    now = parts.clock.now_ms()
+    waiting = [row for row in await parts.ledger.all("proposal_waiting") if row["expires_at"] > now]
+    if len(waiting) >= WAITING_MAX:
         raise Refused(f"{WAITING_MAX} proposals wait already. Somebody must accept or decline some of them first.")
     planned, facts = await gather(parts, source, cases, workflow_id, grants, actor)
     if planned.same:
@@ -61,7 +63,7 @@ async def propose(
     proposed = Proposed(
         planned.existing["id"] if planned.existing else None, planned.manifest.name, actor, source, cases,
         canonical(wanted), why, text, canonical(facts), "",
-        parts.clock.now_ms() + int(parts.policy.proposal_s * 1000),
+        now + int(parts.policy.proposal_s * 1000),
     )
     proposed = replace(proposed, digest=digest_of(vars(proposed)))
     proposal_id = await parts.ledger.write(proposals.propose, proposed, barrier=True)

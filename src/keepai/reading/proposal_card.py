@@ -118,7 +118,7 @@ def _question(read: Reader, proposal: Proposal, now_ms: int) -> Escalation:
         title=card.heading, actions=PROPOSAL_ACTIONS,
         facts={
             "workflow": proposal.name, "why": f"{card.heading}.", "proposer": proposal.proposer,
-            "note": proposal.why, "does": list(card.does), "changes": list[Json](changes),
+            "why_by_proposer": proposal.why, "does": list(card.does), "changes": list[Json](changes),
             "new": proposal.facts["new"], "proof": list(card.proof), "warnings": list(card.warnings),
             "digest": proposal.digest, "asked_at": iso(proposal.created_at), "expires_at": iso(proposal.expires_at),
             "possible_from": {},

@@ -84,9 +84,9 @@ def _card(look: Look, question: Escalation, name: str) -> list[str]:
 def _about_proposal(look: Look, facts: Mapping[str, Any]) -> list[str]:
     """What is proposed, in short: whoever accepts it is shown all of it."""
     return [
-        *field("why", facts["why"]), *field("in its words", f"“{facts['note']}”"), *field("does", *facts["does"]),
-        *field("may change", *(facts["changes"] or ("nothing",))), *field("proof", *facts["proof"]),
-        *field("warning", *facts["warnings"]), *field("expires", _when(look, facts["expires_at"])),
+        *field("why", facts["why"]), *field("in its words", f"“{facts['why_by_proposer']}”"),
+        *field("does", *facts["does"]), *field("may change", *(facts["changes"] or ("nothing",))),
+        *field("proof", *facts["proof"]), *field("warning", *facts["warnings"]), *field("expires", _when(look, facts["expires_at"])),
     ]
 
 
