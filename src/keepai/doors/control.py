@@ -47,7 +47,8 @@ class NoHost(Exception):
 #: only a host knows.
 REQUESTS: Mapping[str, Mapping[str, Param]] = MappingProxyType({
     **{name: act.params for name, act in acts.REQUESTS.items()},
-    "needs_you": {"wf": Param((str,))}, "page_origin": {}, "explain": {"id": Param((str,), required=True)},
+    "needs_you": {"wf": Param((str,))}, "evidence": {"wf": Param((str,), required=True)},
+    "page_origin": {}, "explain": {"id": Param((str,), required=True)},
 })
 
 
