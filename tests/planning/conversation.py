@@ -4,36 +4,15 @@ from __future__ import annotations
 
 SCRIPT = """export default Keep.workflow({
   name: "receipts",
-  topics: { "mail.received": {} },
-  producers: {
-    poll: {
-      publishes: ["mail.received"],
-      schedule: { interval: "5m" },
-      handler: async (ctx, state) => {
-        const mails = await ctx.gmail.search({ query: "subject:receipt", after: state?.cursor });
-        for (const mail of mails) {
-          const inputId = ctx.registerInput({ source: "gmail", type: "email", id: mail.id, title: mail.subject });
-          await ctx.publish("mail.received", { messageId: mail.id, inputId, payload: { subject: mail.subject } });
-        }
-        return { cursor: mails.lastCursor };
-      },
-    },
-  },
-  consumers: {
-    file: Keep.consumer({
-      subscribe: ["mail.received"],
-      publishes: [],
-      async prepare(ctx) {
-        const [event] = await ctx.peek("mail.received", { limit: 1 });
-        if (!event) return { reservations: [], data: {} };
-        return { reservations: [{ topic: "mail.received", ids: [event.messageId] }], data: event.payload,
-                 ui: { title: event.payload.subject } };
-      },
-      async mutate(ctx, prepared) {
-        await ctx.sheets.appendRow({ spreadsheetId: "receipts", values: [prepared.data.subject] });
-      },
-    }),
-  },
+  routines: { file: { schedule: { cron: "0 9 * * *" }, handler: async (ctx) => {
+    const mails = await ctx.gmail.search({ query: "subject:receipt" });
+    for (const mail of mails) {
+      await ctx.withItem(mail.id, mail.subject, async (ctx) => {
+        if (ctx.item.isDone) return;
+        await ctx.sheets.appendRow({ spreadsheetId: "receipts", values: [mail.subject] });
+      });
+    }
+  } } },
 });
 """
 CASES = """[[case]]
@@ -45,16 +24,9 @@ page = { lastCursor = "1" }
 [[case.expect.output]]
 call = "sheets.appendRow"
 params = { spreadsheetId = "receipts", values = ["receipt 7"] }
-
-[[case]]
-name = "no mail, no row"
-[[case.answer]]
-call = "gmail.search"
-answer = []
-page = { lastCursor = "0" }
 """
 WRONG_CALL = SCRIPT.replace("ctx.sheets.appendRow", "ctx.sheets.insertRow")
-WRONG_VALUE = SCRIPT.replace("values: [prepared.data.subject]", "values: [prepared.data.title]")
+WRONG_VALUE = SCRIPT.replace("values: [mail.subject]", "values: [mail.from]")
 WHY = "Every mail with “receipt” in its subject becomes a row in the sheet receipts. It sends no mail."
 
 
@@ -65,3 +37,30 @@ def answer(script: str, cases: str | None = CASES, why: str = WHY) -> str:
 
 
 PLAN = (answer(WRONG_CALL), answer(WRONG_VALUE), answer(SCRIPT))
+
+
+#: A workflow whose script reads an API that has changed since, and the script that reads it as it is now.
+SHOP = """export default Keep.workflow({
+  name: "shop",
+  routines: { file: { schedule: { cron: "0 9 * * *" }, handler: async (ctx) => {
+    const answer = await ctx.shop.get({ url: "URL/orders" });
+    for (const order of answer.body.orders) {
+      await ctx.withItem(order.id, `Order ${order.id}`, async (ctx) => {
+        if (ctx.item.isDone) return;
+        await ctx.sheets.appendRow({ spreadsheetId: "orders", values: [order.id, order.customer.name] });
+      });
+    }
+  } } },
+});
+"""
+SHOP_CASES = """[[case]]
+name = "an order becomes a row"
+[[case.answer]]
+call = "shop.get"
+answer = { status = 200, body = { orders = [{ id = "7", customer = { name = "Ann" } }] } }
+[[case.expect.output]]
+call = "sheets.appendRow"
+params = { spreadsheetId = "orders", values = ["7", "Ann"] }
+"""
+MENDED = SHOP.replace("order.customer.name", "order.customerName")
+MENDED_CASES = SHOP_CASES.replace("customer = { name = ", "customerName = ").replace('"Ann" } }]', '"Ann" }]')

@@ -70,9 +70,9 @@ def by_model(settings: Settings, keep: Callable[[], Keep]) -> RepairHook:
     async def hook(known: Evidence) -> Fix | None:
         found: list[Fix] = []
 
-        async def offer(draft: ScriptDraft, work: dict[str, Json]) -> Json:
+        async def offer(draft: ScriptDraft, work: dict[str, Json]) -> str:
             found.append(Fix(draft.source, note=draft.why))
-            return None
+            return known.run_id
 
         loop = PlanDesk(settings, certify).loop(offer, needs_cases=False)
         done = await loop.mend(known.to_json(), cases_of(settings, known.workflow))

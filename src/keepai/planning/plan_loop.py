@@ -40,14 +40,15 @@ class PlanNews(Record):
 class PlanResult(Record):
     """How a plan ended: with what the host made of the draft that was offered, or with the best draft and why."""
 
-    offered: Json  # what the host gave for the draft: a proposal, or the id of a repair; None if none was offered
+    offered: str | None  # the id of the proposal, or of the repair, if one was made
     draft: ScriptDraft | None  # the one that was offered, or else the one that came furthest
     fault: DraftFault | None  # what is wrong with it
     ended: str  # why there was no other attempt; empty if one was offered
     work: dict[str, Json]  # everything that was asked, answered and found
 
 
-Offer = Callable[[ScriptDraft, dict[str, Json]], Awaitable[Json]]
+#: Offers a draft that passed, with how it came about; gives the id of the proposal or repair.
+Offer = Callable[[ScriptDraft, dict[str, Json]], Awaitable[str]]
 
 
 @dataclass

@@ -104,10 +104,9 @@ class _Desk:
     session: CommandSession
     settings: Settings
 
-    async def act(self, name: str, **params: Any) -> Json:
+    async def act(self, name: str, **params: Any) -> Any:
         """An act, in a thread: it waits for the host."""
-        done: Json = await asyncio.to_thread(ask_host, self.session, name, **params)
-        return done
+        return await asyncio.to_thread(ask_host, self.session, name, **params)
 
     async def certify(self, source: str, cases: str | None, script: str) -> Certification:
         """By the running host, which then keeps the certificate; without one, here."""
@@ -131,10 +130,11 @@ async def _planned(
     desk = _Desk(session, settings)
     taken = {str(each["name"]): str(each["id"]) for each in _workflows(session)}
 
-    async def offer(draft: ScriptDraft, work: dict[str, Json]) -> Json:
-        return await desk.act(
+    async def offer(draft: ScriptDraft, work: dict[str, Json]) -> str:
+        made = await desk.act(
             "propose", source=draft.source, cases=draft.cases, grants=loop.trials.grants_of(draft), why=draft.why,
             workflow_id=taken.get(draft.name), work=work)
+        return str(made["id"])
 
     loop = desk.plans().loop(offer, may_read=may_read, taken=frozenset(taken) - {before.name if before else ""})
     return await loop.plan(words, before)
@@ -145,10 +145,9 @@ async def _mended(
 ) -> PlanResult:
     desk, wf = _Desk(session, settings), str(workflow["id"])
     evidence = await desk.act("evidence", wf=wf)
-    assert isinstance(evidence, dict)
 
-    async def offer(draft: ScriptDraft, work: dict[str, Json]) -> Json:
-        return {"id": await desk.act("fix", wf=wf, source=draft.source, note=draft.why), "workflow_id": wf}
+    async def offer(draft: ScriptDraft, work: dict[str, Json]) -> str:
+        return str(await desk.act("fix", wf=wf, source=draft.source, note=draft.why))
 
     loop = desk.plans().loop(offer, may_read=may_read, needs_cases=False)
     return await loop.mend(evidence, cases_of(settings, str(workflow["name"])), words)
@@ -193,10 +192,9 @@ def _told(settings: Settings, done: PlanResult, as_json: bool, what: str) -> int
     """Say it; gives the exit code."""
     kept = _keep_draft(settings, done) if done.offered is None and done.draft is not None else None
     if as_json:
-        used = done.work["used"]
-        echo_json({"offered": done.offered, "ended": done.ended, "draft": str(kept) if kept else None,
-                   "fault": done.fault.to_json() if done.fault else None, "used": used})
-    elif isinstance(done.offered, dict):
+        echo_json({"id": done.offered, "ended": done.ended, "draft": str(kept) if kept else None,
+                   "fault": done.fault.to_json() if done.fault else None, "used": done.work["used"]})
+    elif done.offered is not None:
         echo(*_offered(done.offered, done.draft, what))
     else:
         echo(f"No {what} was made: {plain(done.ended.rstrip('.'))}.")
@@ -206,8 +204,7 @@ def _told(settings: Settings, done: PlanResult, as_json: bool, what: str) -> int
     return 0 if done.offered is not None else 3 if done.draft is not None else 1
 
 
-def _offered(offered: dict[str, Json], draft: ScriptDraft | None, what: str) -> list[str]:
-    id = plain(str(offered["id"]))
+def _offered(id: str, draft: ScriptDraft | None, what: str) -> list[str]:
     lines = [f"The {what} {id} waits for you. Nothing runs before you accept it."]
     lines += [f"  it says      {line(draft.why)}"] if draft and draft.why else []
     if what == "repair":
