@@ -151,6 +151,9 @@ def table() -> list[Setting]:
         Setting("workflows.NAME.waiting", None, "What else of the workflow NAME goes on while a run of it waits for a "
                 "person: stop (nothing), intake (its producers) or others (whatever does not depend on that run). "
                 "A deploy sets it; what a person set by hand stays."),
+        Setting("notify.NAME.type", None, "How people are told what waits for them: command, email, slack, ntfy, "
+                "desktop or apprise; the table's other settings belong to that type."),
+        Setting("notify.NAME.digest", None, 'When that channel gets a digest, such as "daily 08:00 Europe/Berlin".'),
         Setting("model.wire", None, "How the model for `keep plan` and `keep repair` is spoken with: anthropic "
                 "(Anthropic Messages), responses (OpenAI Responses) or chat (Chat Completions: Ollama, vLLM, others)."),
         Setting("model.name", None, "The model's name, as its service calls it."),
@@ -162,9 +165,6 @@ def table() -> list[Setting]:
                 "this machine."),
         Setting("model.certificates", None, "A file of authorities to trust besides those of the system."),
         *(Setting(f"model.{name}", getattr(ModelSettings, name), meaning) for name, meaning in MODEL_NUMBERS.items()),
-        Setting("notify.NAME.type", None, "How people are told what waits for them: command, email, slack, ntfy, "
-                "desktop or apprise; the table's other settings belong to that type."),
-        Setting("notify.NAME.digest", None, 'When that channel gets a digest, such as "daily 08:00 Europe/Berlin".'),
     ]
     return first + [
         Setting(f"policy.{name}", default, meaning, ENV_POLICY + name.upper())

@@ -102,7 +102,9 @@ def test_the_table_of_settings_names_every_setting() -> None:
     assert names[12:16] == ["keep.hooks", "keep.key_file", "KEEP_PASSPHRASE", "KEEP_NEW_PASSPHRASE"]
     assert names[16:20] == [
         "workflows.NAME.grants", "workflows.NAME.waiting", "notify.NAME.type", "notify.NAME.digest"]
-    assert names[20:] == [f"policy.{name}" for name, _, _ in policy_settings()]
+    model = [f"model.{each.name}" for each in fields(ModelSettings)]
+    assert sorted(names[20:33]) == sorted(model)
+    assert names[33:] == [f"policy.{name}" for name, _, _ in policy_settings()]
     assert all(setting.meaning.endswith(".") for setting in table())
 
 

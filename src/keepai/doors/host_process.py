@@ -14,6 +14,7 @@ from typing import NoReturn
 from ..app import Keep
 from ..config import Settings
 from ..engine.repair import RepairHook, by_command
+from ..model.principals import MAINTAINER, OWNER, Principal
 from .certify_process import by_process
 
 #: How long runs under way have to end. Then they are cut off.
@@ -27,9 +28,9 @@ def new_host(settings: Settings, *, accept_older: bool = False, works: bool = Tr
 
     Without `works` it leaves the workflows of a ledger that hosts share to others."""
     keep = Keep(
-        settings.ledger, connectors=settings.connectors, policy=settings.policy, actor=_actor(),
-        repair=_repair_hook(settings, lambda: keep), accept_older=accept_older, channels=settings.channels, works=works,
-        certifier=by_process(settings),
+        settings.ledger, connectors=settings.connectors, policy=settings.policy, principal=user_here(),
+        repair=_repair_hook(settings, lambda: keep.acting_as(MAINTAINER)), accept_older=accept_older,
+        channels=settings.channels, works=works, certifier=by_process(settings),
     )
     return keep
 
@@ -43,11 +44,12 @@ def _repair_hook(settings: Settings, keep: Callable[[], Keep]) -> RepairHook | N
     return by_command(settings.repair) if settings.repair else None
 
 
-def _actor() -> str:
+def user_here() -> Principal:
+    """The person whose process this is. Who can open the ledger's file with their own hands owns it."""
     try:
-        return getpass.getuser()
+        return Principal.person(getpass.getuser())
     except (KeyError, OSError):
-        return "person"
+        return OWNER
 
 
 def on_signals() -> asyncio.Event:

@@ -5,7 +5,7 @@ A plan is made by whoever asks for it, in his process; what comes of it reaches 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..app import Keep
@@ -17,7 +17,7 @@ from ..model.errors import ConfigError, Refused
 from ..planning.drafts import DraftCertifier, DraftTrials, ScriptDraft
 from ..planning.plan_loop import Offer, PlanLoop, PlanNews
 from ..planning.wires import ModelConnection
-from .certify_process import by_process, run_cases
+from .certify_process import run_cases
 
 NO_MODEL = (
     "There is no model to ask: keep.toml has no [model]. Add one, such as:\n"
@@ -89,18 +89,3 @@ def cases_of(settings: Settings, workflow: str) -> str | None:
     is_plain = file is not None and "/" not in workflow and file.is_file()
     return file.read_text("utf-8", "replace") if file is not None and is_plain else None
 
-
-def by_keep(settings: Settings, keep: Callable[[], Awaitable[Keep]]) -> DraftCertifier:
-    """Tries a draft in a process of its own first, and takes the ledger only to keep the certificate."""
-    certifier = by_process(settings)
-    if certifier is None:
-        raise ConfigError(NO_MODEL)
-
-    async def certify(source: str, cases: str | None, script: str) -> Certification:
-        done = await certifier(source, cases, script)
-        if done.passed:
-            async with await keep() as host:
-                await host.keep_certificate(source, cases, done)
-        return done
-
-    return certify

@@ -85,7 +85,7 @@ _TOLD: Shape = {**of(NewsLine), "at": TIME}
 _NOTE: Shape = {"at": TIME, "kind": TEXT, "text": TEXT, "*": ANY}
 
 #: Command → what it prints, in each of its cases.
-_PLANNED = {
+_PLANNED: dict[str, Shape] = {
     "id": "text?", "ended": TEXT, "draft": "text?",
     "fault": {"?": {"failed": TEXT, "because": TEXT, "details": ANY}},
     "used": {"attempts": NUMBER, "tokens_in": NUMBER, "tokens_out": NUMBER, "money": NUMBER},

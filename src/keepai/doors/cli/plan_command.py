@@ -13,18 +13,18 @@ from typing import Any
 
 import click
 
-from ...app import Keep
 from ...config import Settings
 from ...engine.certificate import Certification
 from ...model.codec import Json
 from ...model.errors import ConfigError, KeepError, NotFound
+from ...model.principals import MAINTAINER, PLANNER, Principal
 from ...planning import prompts
 from ...planning.drafts import ScriptDraft
 from ...planning.plan_loop import PlanNews, PlanResult
 from .. import control
-from ..certify_process import SECONDS_MAX, from_json
+from ..certify_process import SECONDS_MAX, by_process, from_json
 from ..host_process import new_host
-from ..model_plans import NO_MODEL, PlanDesk, by_keep, cases_of
+from ..model_plans import NO_MODEL, PlanDesk, cases_of
 from . import names
 from .ask_host import ask_host
 from .command_session import CommandSession, with_json, with_session
@@ -103,21 +103,25 @@ class _Desk:
 
     session: CommandSession
     settings: Settings
+    principal: Principal  # the planner, or the maintainer
 
     async def act(self, name: str, **params: Any) -> Any:
         """An act, in a thread: it waits for the host."""
-        return await asyncio.to_thread(ask_host, self.session, name, **params)
+        return await asyncio.to_thread(ask_host, self.session, name, model=self.principal, **params)
 
     async def certify(self, source: str, cases: str | None, script: str) -> Certification:
         """By the running host, which then keeps the certificate; without one, here."""
         if control.is_running(self.settings.ledger):
             return from_json(await asyncio.to_thread(
                 control.ask, self.settings.ledger, "certify", {"source": source, "cases": cases, "script": script},
-                SECONDS_MAX))
-        return await by_keep(self.settings, self._host)(source, cases, script)
-
-    async def _host(self) -> Keep:
-        return new_host(self.settings, works=False)
+                SECONDS_MAX, self.principal))
+        certifier = by_process(self.settings)
+        assert certifier is not None, "a plan needs a keep.toml"
+        done = await certifier(source, cases, script)
+        if done.passed:
+            async with new_host(self.settings, works=False) as keep:
+                await keep.acting_as(self.principal).keep_certificate(source, cases, done)
+        return done
 
     def plans(self) -> PlanDesk:
         """The loop's maker."""
@@ -127,7 +131,7 @@ class _Desk:
 async def _planned(
     session: CommandSession, settings: Settings, words: str, before: ScriptDraft | None, may_read: frozenset[str],
 ) -> PlanResult:
-    desk = _Desk(session, settings)
+    desk = _Desk(session, settings, PLANNER)
     taken = {str(each["name"]): str(each["id"]) for each in _workflows(session)}
 
     async def offer(draft: ScriptDraft, work: dict[str, Json]) -> str:
@@ -143,7 +147,7 @@ async def _planned(
 async def _mended(
     session: CommandSession, settings: Settings, workflow: Any, words: str, may_read: frozenset[str],
 ) -> PlanResult:
-    desk, wf = _Desk(session, settings), str(workflow["id"])
+    desk, wf = _Desk(session, settings, MAINTAINER), str(workflow["id"])
     evidence = await desk.act("evidence", wf=wf)
 
     async def offer(draft: ScriptDraft, work: dict[str, Json]) -> str:
