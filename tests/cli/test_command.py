@@ -7,12 +7,13 @@ import os
 import shlex
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import click
 import pytest
 
-from keepai.config import load, table
+from keepai.config import ModelSettings, load, table
 from keepai.doors.cli.help_texts import EXAMPLES, SUMMARIES
 from keepai.doors.cli.main import COMMANDS, keep
 from keepai.doors.cli.text import cells, cut, short

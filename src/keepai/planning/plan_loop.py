@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..connectors.typescript import declare
@@ -128,7 +128,7 @@ class PlanLoop:
         self._attempts.append({
             "asked": turns[-1].text[:KEPT_MAX], "answered": text[:KEPT_MAX], "cut": reply.cut,
             "tokens_in": reply.tokens_in, "tokens_out": reply.tokens_out, "found": None})
-        found = draft_of(reply, needs_cases=self.needs_cases)
+        found = draft_of(replace(reply, text=text), needs_cases=self.needs_cases)
         if isinstance(found, DraftFault):
             self._note(found)
             return None, found, text
