@@ -52,7 +52,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 
 #: The modules of doors/ that open several doors in one process; every other one imports no door but its own.
-OPEN_SEVERAL_DOORS = {"doors/dev_host.py", "doors/demo_host.py"}
+OPEN_SEVERAL_DOORS = {"doors/dev_host.py", "doors/service_host.py", "doors/demo_host.py"}
 
 #: What a command imports inside a function: rich is for terminals, and a pipe need not wait for it.
 RARE = {"rich.console", "rich.table", "rich.text"}

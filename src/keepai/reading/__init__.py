@@ -29,6 +29,7 @@ In reading order:
 `blast.py`               what the runs of a version or of a span of time have touched
 `digest.py`              what came in, went out and failed in a span of time
 `notice_texts.py`        questions and the digest as messages to people
+`metrics.py`            what monitoring reads
 `everything_shown.py`   all of that, piece by piece, to be compared at two places
 `excerpt.py`             the line of a script that an error points at
 `code_colours.py`        a script's text in pieces, each with its kind, to be coloured
