@@ -79,10 +79,10 @@ def test_a_prompt_of_the_owner_counts_instead_of_keeps(place: Place) -> None:
     with ModelServer("chat", "no") as server:
         set_up(place, server, attempts_max=1)
         place.type("plan", "--write-prompts")
-        (place.folder / "prompts/plan.md").write_text("Please: {{words}}!", "utf-8")
+        (place.folder / "prompts/plan.txt").write_text("Please: {{words}}!", "utf-8")
         place.type("plan", "file receipts", code=1)
         assert "Please: file receipts!" in server.said(0)
-        (place.folder / "prompts/plan.md").write_text("{{wrods}}", "utf-8")
+        (place.folder / "prompts/plan.txt").write_text("{{wrods}}", "utf-8")
         refused = place.type("plan", "file receipts", code=2)
     assert "there is no {{wrods}} to fill in. There are: {{before}}, {{taken}}, {{words}}" in refused.stderr
 

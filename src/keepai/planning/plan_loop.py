@@ -79,14 +79,14 @@ class PlanLoop:
         began = "Go on from this script and these cases, and change what was asked for:\n\n" + "\n\n".join(
             quoted(text) for text in (before.source, before.cases or "no cases")) if before else ""
         taken = ", ".join(sorted(self.trials.taken)) or "none"
-        return await self._run(prompt("plan.md", self.folder, words=words, before=began, taken=quoted(taken)), words)
+        return await self._run(prompt("plan.txt", self.folder, words=words, before=began, taken=quoted(taken)), words)
 
     async def mend(self, evidence: dict[str, Json], cases: str | None, words: str = "") -> PlanResult:
         """A mended script for a run that failed; `evidence` is an `Evidence` as JSON."""
         facts = {name: value for name, value in evidence.items() if name != "source"}
         said = f"The person adds: {words}" if words else ""
         asked = prompt(
-            "repair.md", self.folder, evidence=quoted_json(facts), script=quoted(str(evidence["source"])),
+            "repair.txt", self.folder, evidence=quoted_json(facts), script=quoted(str(evidence["source"])),
             cases=quoted(cases) if cases else "It has none.", words=said)
         return await self._run(asked, words, cases)
 
@@ -144,7 +144,7 @@ class PlanLoop:
         return draft, fault, text
 
     def _again(self, fault: DraftFault) -> str:
-        told = prompt("again.md", self.folder, fault=quoted_json(fault.to_json()), earlier=quoted(self._earlier()))
+        told = prompt("again.txt", self.folder, fault=quoted_json(fault.to_json()), earlier=quoted(self._earlier()))
         return self._redactor.text(told)
 
     def _earlier(self) -> str:

@@ -20,10 +20,10 @@ from ..script.findings import CODES
 FOLDER = "prompts"  #: beside keep.toml: a file there counts instead of the one of the same name here
 #: File → the places in it that are filled.
 PLACES: Mapping[str, frozenset[str]] = {
-    "system.md": frozenset({"guide", "types", "findings", "example_script", "example_cases"}),
-    "plan.md": frozenset({"words", "before", "taken"}),
-    "repair.md": frozenset({"evidence", "script", "cases", "words"}),
-    "again.md": frozenset({"fault", "earlier"}),
+    "system.txt": frozenset({"guide", "types", "findings", "example_script", "example_cases"}),
+    "plan.txt": frozenset({"words", "before", "taken"}),
+    "repair.txt": frozenset({"evidence", "script", "cases", "words"}),
+    "again.txt": frozenset({"fault", "earlier"}),
 }
 QUOTED_MAX = 60_000  #: characters of one quoted text
 BYTES_MAX = 1 << 20
@@ -51,7 +51,7 @@ def system_prompt(folder: Path | None, types: str) -> str:
     """What every conversation begins with; `types` is what `keep types` prints."""
     guide = _TEMPLATE.joinpath("AGENTS.md").read_text("utf-8")
     return prompt(
-        "system.md", folder, guide=guide[guide.index("## Phases"):].strip(), types=quoted(types),
+        "system.txt", folder, guide=guide[guide.index("## Phases"):].strip(), types=quoted(types),
         findings="\n".join(f"- `{code}`: {each.sentence}" for code, each in CODES.items()),
         example_script=_TEMPLATE.joinpath("invoices.js").read_text("utf-8").strip(),
         example_cases=_TEMPLATE.joinpath("invoices.test.toml").read_text("utf-8").strip(),

@@ -22,7 +22,7 @@ from ...model.permissions import matches_of
 from .. import control
 from .guard import SIGN_IN, Guard, PageNames, Refusal
 from .live import STREAMS_MAX
-from .pages import health_page, lists_pages, needs_you_page, runs_page, search_page, workflow_pages
+from .pages import health_page, lists_pages, needs_you_page, plan_page, runs_page, search_page, workflow_pages
 from .render import Assets
 from .sessions import ActNote
 from .site import Site, acting, session, site, tell
@@ -31,7 +31,7 @@ _NOT_THERE = Refusal(404, "There is no such page. The first page has links to ev
 
 
 #: The modules with pages.
-PAGES = (workflow_pages, needs_you_page, lists_pages, runs_page, search_page, health_page)
+PAGES = (workflow_pages, needs_you_page, lists_pages, runs_page, search_page, plan_page, health_page)
 #: The navigation, in its order.
 LINKS = tuple(sorted((link for pages in PAGES for link in pages.LINKS), key=lambda link: link.order))
 #: The beginning of an id → the path of its page.
