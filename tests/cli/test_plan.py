@@ -15,10 +15,11 @@ from tests.planning.conversation import answer
 from tests.planning.model_server import KEY, Cut, ModelServer
 
 VAULT = '\n[keep]\nkey_file = "key"\n'
+REPAIR = VAULT + 'repair = "model"\n'
 
 
-def set_up(place: Place, server: ModelServer, more: str = "", **model: Any) -> None:
-    (place.folder / "keep.toml").write_text(SETTINGS + server.toml(key="key", **model) + more + VAULT, "utf-8")
+def set_up(place: Place, server: ModelServer, more: str = "", own: str = VAULT, **model: Any) -> None:
+    (place.folder / "keep.toml").write_text(SETTINGS + server.toml(key="key", **model) + more + own, "utf-8")
     place.type("secrets", "set", "model", "key", stdin=KEY)
 
 
@@ -157,3 +158,25 @@ def test_a_script_that_a_changed_service_broke_is_mended_and_goes_on_once_a_pers
     place.type("approve", done["id"])
     place.type("dev", "--once", "--no-ui")
     assert [row[:6] for row in place.rows() if "Ann" in row] == ["7,Ann,"]
+
+
+def test_a_host_asks_the_model_by_itself_when_a_run_fails(place: Place, shop: Shop) -> None:
+    right = answer(shop.placed(conversation.MENDED), conversation.MENDED_CASES, "The name is in customerName now.")
+    with ModelServer("anthropic", right) as server:
+        set_up(place, server, shop.toml(), REPAIR)
+        broken(place, shop)
+        place.type("dev", "--once", "--no-ui", code=4)
+        [asked] = place.json("todo", code=4)
+    assert asked["id"].startswith("fix_")
+    assert asked["facts"]["note"] == "The name is in customerName now."
+    assert place.rows() == []
+
+
+def test_a_model_that_finds_no_repair_leaves_the_failure_to_a_person(place: Place, shop: Shop) -> None:
+    with ModelServer("anthropic", "I do not know.") as server:
+        set_up(place, server, shop.toml(), REPAIR, attempts_max=1)
+        broken(place, shop)
+        place.type("dev", "--once", "--no-ui", code=4)
+        [asked] = place.json("todo", code=4)
+    assert (asked["kind"], len(server.asked)) == ("logic", 1)
+    assert "the model found no repair" in asked["facts"]["repairs"][0]["note"]

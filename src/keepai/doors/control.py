@@ -214,9 +214,10 @@ def _as_model(keep: Keep, model: object) -> Keep:
     """The host for one of Keep's own models, if an owner asks for that: what the model wrote is kept as the model's."""
     if model is None:
         return keep
-    if keep.principal.role is not Role.OWNER or model not in MODELS:
+    known = MODELS.get(model) if isinstance(model, str) and keep.principal.role is Role.OWNER else None
+    if known is None:
         raise Refused(f"An act cannot be done as {str(model)[:40]!r} here.")
-    return keep.acting_as(MODELS[str(model)])
+    return keep.acting_as(known)
 
 
 def _understood(line: bytes) -> tuple[str, Any, object]:
