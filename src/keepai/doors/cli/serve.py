@@ -17,6 +17,7 @@ from ...model.errors import LedgerError, LedgerUnusable
 from ...model.ledger_address import shown
 from ...reading.look import LastingLook, Look
 from ...reading.wording import count
+from ..agents import AgentSocket
 from ..connections import shortage
 from ..control import ControlSocket
 from ..host_process import FINISH_S, end_wanted, leave, new_host, on_signals
@@ -76,7 +77,8 @@ async def _serve(settings: Settings, log: _Log) -> str | None:
         opened.enter_context(repeats_counted(lambda text: log.note("log", text)))
         if short := shortage():
             log.note("host", short)
-        async with new_host(settings) as keep, ControlSocket(keep, settings.ledger), WebhookPort(settings) as hooks:
+        async with (new_host(settings) as keep, ControlSocket(keep, settings.ledger), AgentSocket(keep, settings),
+                    WebhookPort(settings) as hooks):
             look = LastingLook(settings.ledger, settings.policy, keep)
             opened.callback(look.close)
             look.ask(narrator.catch_up)
