@@ -231,7 +231,7 @@ class Keep:
     async def shadow(
         self, wf: str, source: str, *, last: int | None = None, since: Moment | None = None,
     ) -> ShadowReport:
-        """What a script would do otherwise than the last recorded runs of a workflow, or those that began since a moment.
+        """What a script would do otherwise than the last recorded runs of a workflow, or those since a moment.
 
         Nothing is called and nothing is written."""
         return await shadow(self.parts, wf, source, last=last, since_ms=moment(since, "since"))
