@@ -76,6 +76,7 @@ class ShadowReport(Record):
     not_comparable: int
     differing: tuple[ShadowedRun, ...]  # every run that is not the same, the newest first, as far as they are shown
     not_shown: int = 0  # how many more there are
+    handlers: tuple[str, ...] = ()  # those of the runs that were compared
 
     @property
     def all_same(self) -> bool:
@@ -118,7 +119,7 @@ async def shadow(
     return ShadowReport(
         row["id"], row["name"], f"{row['major']}.{row['minor']}", digest(source), len(done),
         len(done) - len(differing), len(differing) - unknown, unknown, tuple(differing[:SHOWN_MAX]),
-        len(differing[SHOWN_MAX:]),
+        len(differing[SHOWN_MAX:]), tuple(sorted({each.handler for each in done})),
     )
 
 

@@ -458,6 +458,7 @@ create table repair (
   source text collate "C",
   impact text collate "C" constraint repair_impact_known check (impact in ('safe', 'potentially_impactful')),
   note text collate "C",
+  trial text collate "C", -- what came of trying it on recorded runs
   created_at bigint not null,
   updated_at bigint not null,
   unique (workflow_id, seq)

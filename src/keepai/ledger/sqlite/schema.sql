@@ -424,6 +424,7 @@ create table repair (
   source text,
   impact text constraint repair_impact_known check (impact in ('safe', 'potentially_impactful')),
   note text,
+  trial text, -- what came of trying it on recorded runs
   created_at integer not null,
   updated_at integer not null,
   unique (workflow_id, seq)
