@@ -47,6 +47,8 @@ class NoHost(Exception):
 #: only a host knows.
 REQUESTS: Mapping[str, Mapping[str, Param]] = MappingProxyType({
     **{name: act.params for name, act in acts.REQUESTS.items()},
+    "shadow": {"wf": Param((str,), required=True), "source": Param((str,), required=True),
+               "last": Param((int, type(None))), "since": Param((int, str, type(None)))},
     "needs_you": {"wf": Param((str,))}, "page_origin": {}, "explain": {"id": Param((str,), required=True)},
 })
 

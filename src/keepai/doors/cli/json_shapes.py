@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from ...engine.certificate import Certification
 from ...engine.deploy import Deployment
 from ...engine.retention import Pruned
+from ...engine.shadow import ShadowReport
 from ...ledger.base import SeenHost
 from ...ledger.checks import Check
 from ...ledger.moving import Moved
@@ -101,6 +102,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
         "with --dry-run": {"dry_run": YES, **of(Rehearsal), "deployment": _DEPLOYED},
     },
     "fix": {"": {"repair": TEXT, "workflow_id": TEXT}},
+    "shadow": {"": of(ShadowReport)},
     "rollback": {
         "": {**_DEPLOYED, "rolled_back_to": TEXT, "run": {"?": {"id": TEXT, "status": TEXT, "then": TEXT}}},
         "with --list": [{"version": TEXT, "active": YES, "author": TEXT, "hash": TEXT, "activated_at": TIME}],

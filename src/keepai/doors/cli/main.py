@@ -34,6 +34,7 @@ COMMANDS = {
     "deploy": "script_commands:deploy",
     "rollback": "rollback:rollback",
     "fix": "script_commands:fix",
+    "shadow": "shadow_command:shadow",
     "dev": "dev:dev",
     "serve": "serve:serve",
     "status": "status:status",
