@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (a script is read best on one line)
 """A new script is run over what earlier runs were given, and compared with what they did; nothing outside notices."""
 
 from __future__ import annotations
@@ -290,7 +291,7 @@ async def test_a_repair_that_changes_nothing_else_goes_live_by_itself(story: Sto
 
 
 WAITS = {
-    "another recipient for all": ("to: data.from,", 'to: "1@here",', "changed"),
+    "another recipient for all": ("to: data.from,", 'to: "1@here",', "something else"),
     "another recipient for the mail that failed": (
         "to: data.from,", 'to: data.subject === "odd" ? "eve@there" : data.from,', "went there before"),
     "it takes the mail and sends nothing": (

@@ -228,7 +228,7 @@ async def test_the_blast_radius_of_a_version_names_what_its_runs_touched(served:
     assert (await served.get(f"/workflows/{wf}/blast?version=3.0")).status == 404
 
 
-async def test_what_another_version_would_do_with_recorded_runs_is_shown_before_it_is_made_active(served: Served) -> None:
+async def test_what_another_version_would_do_with_recorded_runs_is_shown_beside_it(served: Served) -> None:
     wf = await served.story.deploy(LINES)
     await served.story.deploy(CHANGED)
     served.story.feed.put("one")

@@ -138,7 +138,7 @@ async def _offer(parts: Parts, run: Run, repair_id: str, offered: Fix, actor: st
     """Check what is offered, try it, and let it in or have it wait for a person."""
     if offered.impact is not None and offered.impact not in IMPACTS:
         raise Refused(f"The impact of a repair must be one of {', '.join(IMPACTS)}, not {offered.impact!r}.")
-    planned = await _planned(parts, run, offered, actor)
+    planned = await planned_repair(parts, run, offered, actor)
     before = (await parts.ledger.look(parts.script, run.workflow_id, run.number)).manifest
     trial = await try_repair(parts, run, before, Loaded(offered.source, planned.manifest))
     offer = repairs.Offer(offered.source, offered.impact, sound(offered.note), encode(trial.to_json()))
@@ -152,7 +152,7 @@ async def _offer(parts: Parts, run: Run, repair_id: str, offered: Fix, actor: st
 async def approve(parts: Parts, run: Run, row: Row, act: ShownAct) -> None:
     """A person has looked at what the faulty version touched and lets the repair in."""
     offered = Fix(row["source"], row["impact"], row["note"] or "")
-    planned = await _planned(parts, run, offered, act.actor)
+    planned = await planned_repair(parts, run, offered, act.actor)
     await parts.ledger.write(
         as_shown(repairs.deploy_repair), act, row["id"], run, planned.version, planned.number, barrier=True,
     )
@@ -190,7 +190,8 @@ async def _offered(parts: Parts, known: Evidence) -> tuple[Fix | None, str]:
     return None, f"the repair hook answered with a {type(answer).__name__}, not with a script or a Fix"
 
 
-async def _planned(parts: Parts, run: Run, offered: Fix, actor: str) -> Plan:
+async def planned_repair(parts: Parts, run: Run, offered: Fix, actor: str) -> Plan:
+    """The version that a repair would be; raises what breaks a rule of the host."""
     planned = await plan(
         parts, offered.source, workflow_id=run.workflow_id, grants=None, author="maintainer",
         impact=offered.impact or "potentially_impactful", strand=False, actor=actor,

@@ -1,7 +1,8 @@
 """Decides whether a repair may go live by itself: by what recorded runs show, never by what its author says.
 
 It may if the new script does the same in every recorded run that passed, and with the input that failed it makes its
-call to a target to which this workflow's mutations have gone before. Whatever is not known keeps it waiting.
+call to a target to which this workflow's mutations have gone before. Whatever is not known keeps it waiting. What it
+says there for the input that failed, nobody can compare with anything: that is what this gate does not see.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ..model.errors import KeepError, LedgerStopped
 from ..model.records import Record, Run
 from ..script.manifest import Handler, HandlerKind, Manifest
 from .host_parts import Loaded, Parts
-from .recorded_run import Made, NotedCall, NotRecorded, RecordedRun, load, perform, same_calls, sent_by
+from .recorded_run import Made, NotedCall, NotRecorded, RecordedRun, load, perform, sent_by
 from .shadow import ShadowReport, shadow
 
 
@@ -40,7 +41,7 @@ async def try_repair(parts: Parts, run: Run, before: Manifest, new: Loaded) -> R
     except KeepError as error:
         fails = f"With the input that failed, it fails as well: {error.message}"
         return RepairTrial(report, (), _unfit(parts, report, before, new) or fails)
-    waits = _unfit(parts, report, before, new) or _takes_more(recorded, made) or _leads_on(parts, recorded, new, made)
+    waits = _unfit(parts, report, before, new) or _takes_more(recorded, made) or _leads_on(recorded, new, made)
     waits = waits or await parts.ledger.look(_new_target, parts, run, made.calls)
     return RepairTrial(report, tuple(call.preview for call in made.calls), waits)
 
@@ -49,8 +50,12 @@ def _unfit(parts: Parts, report: ShadowReport, before: Manifest, new: Loaded) ->
     """Why recorded runs do not speak for a repair."""
     if parts.policy.repairs == "person":
         return "A person lets every repair in (policy repairs)."
+    if not report.runs:
+        return "No run of this version was recorded, so nothing shows what else it changes."
+    if report.changed:
+        return "It does something else in recorded runs."
     if not report.all_same:
-        return f"Recorded runs do not show that it changes nothing else: {report.words}."
+        return "Some recorded runs cannot be compared."
     if _declared(before) != _declared(new.manifest):
         return "It declares other handlers, topics or schedules than the version that failed."
     silent = [h.name for h in before.handlers if h.name not in report.handlers]
@@ -72,7 +77,7 @@ def _takes_more(recorded: RecordedRun, made: Made) -> str | None:
     return None
 
 
-def _leads_on(parts: Parts, recorded: RecordedRun, new: Loaded, made: Made) -> str | None:
+def _leads_on(recorded: RecordedRun, new: Loaded, made: Made) -> str | None:
     """Why it is not known where all of it ends that the repair does with the input that failed."""
     handler = new.manifest.handler(recorded.run.handler)
     assert handler is not None, "a repair keeps the handler that failed"
@@ -80,8 +85,8 @@ def _leads_on(parts: Parts, recorded: RecordedRun, new: Loaded, made: Made) -> s
         return f"With the input that failed, it sends “{made.calls[-1].preview}”, and {made.stops}."
     if not made.calls:
         return "With the input that failed, it sends nothing, so nothing shows that its work is done."
-    if same_calls(parts, sent_by(recorded), made.calls):
-        return "What it would send was sent already; it differs in what comes after."
+    if sent_by(recorded):
+        return "For the input that failed, something was sent already."
     acting = _acted_on(handler, new.manifest)
     if acting:
         return f"What it publishes for the input that failed is worked on by {', '.join(acting)}, and no run shows how."
