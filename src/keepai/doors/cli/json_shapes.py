@@ -110,7 +110,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
         "with --dry-run": {"dry_run": YES, **of(Rehearsal), "deployment": _DEPLOYED},
     },
     "fix": {"": {"repair": TEXT, "workflow_id": TEXT}},
-    "shadow": {"": of(ShadowReport)},
+    "shadow": {"": {**of(ShadowReport), "all_same": YES}},
     "propose": {"": of(records.Proposal), "if the script has errors": {"findings": [_FINDING]}},
     "proposals": {"": [{**of(records.Proposal), "does": [TEXT], "touches": [of(Touch)], "cases_in_words": [TEXT],
                         "proof": [TEXT], "warnings": [TEXT]}]},
