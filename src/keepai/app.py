@@ -128,6 +128,8 @@ class Keep:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(_let_go, parts)
             for each in self._connectors:
+                stack.push_async_callback(each.shut_down)
+            for each in self._connectors:
                 if isinstance(each, Inbox):
                     stack.callback(each.close)
             if parts.runtime is not self._runtime:
@@ -405,6 +407,18 @@ class Keep:
     async def host_drain(self, host: str) -> None:
         """Have a host hand over its work, and end."""
         await self.commands.host_drain(host, self._by("host_drain"))
+
+    async def agent_add(self, name: str, role: str = "look") -> str:
+        """Let an agent in, to look or to propose. Gives its token, which is not kept and cannot be shown again."""
+        return await self.commands.agent_add(name, role, self._by("agent_add"))
+
+    async def agent_remove(self, name: str) -> None:
+        """Let an agent in no more."""
+        await self.commands.agent_remove(name, self._by("agent_remove"))
+
+    async def set_pin(self, pin: str) -> None:
+        """Set the PIN that acts of people need at the terminal while there are agents."""
+        await self.commands.set_pin(pin, self._by("set_pin"))
 
     async def prune(self, *, days: int | None = None, dry_run: bool = False) -> Pruned:
         """Throw away the content of work that ended longer ago than `days`, or than the policy says."""
