@@ -23,7 +23,7 @@ from ...model.operations import Kind
 from ..base import Call, Connector, OperationSpec, Page, Verdict, mutation, read
 from ..egress import Client, Response, Rules
 from ..kit.params import Url, normal_url
-from .credentials import SECRETS, Credentials
+from .http_credentials import SECRETS, Credentials
 from .lookup import at, parse_lookups
 from .statuses import check_applied, is_found
 

@@ -19,7 +19,7 @@ from ...model.errors import ConfigError, OutcomeUnknown, PreconditionFailed, Tra
 from ...model.operations import Kind
 from ..base import Call, Connector, OperationSpec, Verdict
 from ..egress import Client, Rules
-from ..http.credentials import SECRETS, Credentials
+from ..http.http_credentials import SECRETS, Credentials
 from ..json_schema import SchemaShape
 from ..kit.lenient_json import parse_json
 from ..kit.params import normal_url

@@ -20,8 +20,8 @@ from ...model.codec import Json
 from ...model.errors import ConfigError, Rejected
 from ...model.operations import Kind
 from ..base import Call, Connector, OperationSpec, Verdict
-from ..http.credentials import SECRETS
 from ..http.http_connector import Http, HttpResult, HttpSend, described_request
+from ..http.http_credentials import SECRETS
 from ..json_schema import SchemaShape
 from .api_document import ApiOperation, base_of, operations_in, read_document
 
