@@ -26,6 +26,7 @@ from .model.states import Waiting
 FILE = "keep.toml"
 LEDGER = "keep.db"
 HOOKS = "127.0.0.1:7788"
+PROBES = "127.0.0.1:7790"
 ENV_CONFIG, ENV_FILE, ENV_ADDRESS = "KEEP_CONFIG", "KEEP_DB", "KEEP_LEDGER"
 ENV_POLICY, ENV_PASSWORD = "KEEP_POLICY_", "KEEP_PASSWORD"
 ENV_KEY_FILE, ENV_PASSPHRASE, ENV_NEW_PASSPHRASE = "KEEP_KEY_FILE", "KEEP_PASSPHRASE", "KEEP_NEW_PASSPHRASE"
@@ -38,7 +39,7 @@ Make = Callable[[str, str, Mapping[str, Any], Path], Any]
 #: Makes the channel of a table [notify.NAME]: its type, its name, its settings, the folder, when it wants digests.
 MakeChannel = Callable[[str, str, Mapping[str, Any], Path, str | None], Any]
 
-KEEP_KEYS = ("path", "ledger", "repair", "hooks", "key_file")
+KEEP_KEYS = ("path", "ledger", "repair", "hooks", "probes", "key_file")
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class Settings:
     passphrase: str | None = field(default=None, repr=False)  # stands for that key; only ever from the environment
     vault: Any = None  # the secrets that the connectors were given, if one of them needs any
     hooks: tuple[str, int] = ("127.0.0.1", 7788)  # where webhooks come in, if a connector takes them
+    probes: tuple[str, int] | None = None  # where what watches a host asks
     channels: tuple[Any, ...] = ()  # by which people are told
     #: Workflow → capability → its rule, and `waiting`.
     grants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -97,6 +99,8 @@ def table() -> list[Setting]:
         Setting("workflows.NAME.hours", None, "When the workflow NAME may send mutations."),
         Setting("keep.hooks", HOOKS, "Address and port on which webhooks come in; used only if a connector of the type "
                 "webhook.inbox is there."),
+        Setting("keep.probes", None, "Address and port on which `keep serve` answers what watches it, such as "
+                "127.0.0.1:7790: /healthz, /readyz and /metrics. Nobody signs in there.", None, "--probes"),
         Setting("keep.key_file", None, "The file that holds the key of the secrets, relative to keep.toml; without it "
                 "the key is in the system's keyring, or made from a passphrase.", ENV_KEY_FILE),
         Setting(ENV_PASSPHRASE, None, "The passphrase of the secrets, where no key file is named. Only in the "
@@ -130,13 +134,14 @@ def load(
     ledger = typed_place(db) if db else _ledger_of(env) or _ledger(source)
     policy = _policy(source, env)
     connectors, channels = tuple(_connectors(source, make)), tuple(_channels(source, make_channel))
-    repair, hooks, key_file = _repair(source), _hooks(source), _key_file(source, env.get(ENV_KEY_FILE) or None)
+    repair, hooks, probes = _repair(source), _hooks(source), _probes(source)
+    key_file = _key_file(source, env.get(ENV_KEY_FILE) or None)
     grants = {name: _grants(source, name) for name in source.section("workflows")}
     if source.problems:
         raise ConfigError("\n".join(source.problems))
     return Settings(
         file, ledger, policy, connectors, repair, password=env.get(ENV_PASSWORD) or None, key_file=key_file,
-        passphrase=env.get(ENV_PASSPHRASE) or None, hooks=hooks, channels=channels,
+        passphrase=env.get(ENV_PASSPHRASE) or None, hooks=hooks, probes=probes, channels=channels,
         grants=grants,
     )
 
@@ -336,11 +341,26 @@ def _repair(source: _Source) -> tuple[str, ...]:
 
 
 def _hooks(source: _Source) -> tuple[str, int]:
-    given = source.section("keep").get("hooks", HOOKS)
-    host, _, port = given.rpartition(":") if isinstance(given, str) else ("", "", "")
+    return _place(source, "hooks", HOOKS) or ("127.0.0.1", 0)
+
+
+def _probes(source: _Source) -> tuple[str, int] | None:
+    return _place(source, "probes", PROBES) if "probes" in source.section("keep") else None
+
+
+def _place(source: _Source, key: str, usual: str) -> tuple[str, int] | None:
+    given = source.section("keep").get(key, usual)
+    place = place_of(given) if isinstance(given, str) else None
+    if place is None:
+        source.wrong(f'[keep] {key} must be an address and a port, such as "{usual}", not {given!r}.', "keep", key)
+    return place
+
+
+def place_of(text: str) -> tuple[str, int] | None:
+    """An address and a port; None if the text has no such form."""
+    host, _, port = text.rpartition(":")
     if not host or not (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
-        source.wrong(f'[keep] hooks must be an address and a port, such as "{HOOKS}", not {given!r}.', "keep", "hooks")
-        return "127.0.0.1", 0
+        return None
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 

@@ -28,14 +28,14 @@ def agent() -> None:
 @agent.command()
 @click.argument("name", metavar="NAME")
 @click.option("--scope", type=click.Choice(_SCOPES), default="look", show_default=True,
-              help="look: it only looks. propose: it also certifies, offers repairs and pauses.")
+              help="look: it only looks. propose: it also certifies, proposes, offers repairs and pauses.")
 @with_json
 @with_session
 def add(session: CommandSession, name: str, scope: str, as_json: bool) -> None:
     """Let an agent in, with a token of its own.
 
     The token is printed once; Keep has only its hash. Give it to the agent in the variable KEEP_AGENT_TOKEN. From then
-    on, acts of people need the PIN or the page, and scripts that are saved are no longer deployed by themselves. If
+    on, acts of people need the PIN or the page, and scripts that are saved are proposed and no longer deployed. If
     there is no PIN yet, this asks for one.
     """
     if _pin_kept(session) is None:

@@ -37,12 +37,14 @@ COMMANDS = {
     "deploy": "script_commands:deploy",
     "rollback": "rollback:rollback",
     "fix": "script_commands:fix",
+    "propose": "proposal_commands:propose",
     "dev": "dev:dev",
     "serve": "serve:serve",
     "status": "status:status",
     "watch": "watch:watch",
     "open": "open_command:open_page",
     "todo": "todo:todo",
+    "proposals": "proposal_commands:proposals",
     "inputs": "list_commands:inputs",
     "outputs": "list_commands:outputs",
     "items": "list_commands:items",
@@ -74,7 +76,8 @@ GROUPS = {
 #: What the commands of an agent are: they work on its own files, look, or are acts that a role of agents has.
 OF_AGENTS = frozenset({
     "check", "types", "test", "certify", "fix", "status", "watch", "todo", "inputs", "outputs", "items", "runs", "show",
-    "why", "logs", "graph", "blast", "digest", "pause", "hosts", "completion", "help", "version",
+    "why", "logs", "graph", "blast", "digest", "propose", "proposals", "withdraw", "pause", "hosts", "completion",
+    "help", "version",
 })
 
 
