@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ..model.acts import requests_of
 from ..model.errors import Finding, KeepError, LedgerUnusable, Refused, ScriptInvalid
 from ..model.ledger_address import database_of, is_address
-from ..model.principals import Principal
+from ..model.principals import MODELS, Principal, Role
 from .connections import Acceptor, ConnectionLimits, Progress, StreamProtocol, descriptors
 from .peers import misplaced, peer_uid, user, user_name
 from .presence import Presence
@@ -193,7 +193,7 @@ class ControlSocket(RequestSocket):
         """The result of what the person asks for whose process it is."""
         keep = self._keep if uid is None else self._keep.acting_as(Principal.person(user_name(uid)))
         await self._presence.judge(request["act"], request.get("pin"))
-        return await perform(keep, request["act"], request.get("params", {}))
+        return await perform(_as_model(keep, request.get("as")), request["act"], request.get("params", {}))
 
     def refusal(self, uid: int | None) -> Refused | None:
         """Other users are refused."""
@@ -244,6 +244,16 @@ def _make_own(folder: Path) -> None:
         raise OSError(f"{folder} is not a folder that only you may use; move it away")
 
 
+def _as_model(keep: Keep, model: object) -> Keep:
+    """The host for one of Keep's own models, if an owner asks for that: what the model wrote is kept as the model's."""
+    if model is None:
+        return keep
+    known = MODELS.get(model) if isinstance(model, str) and keep.principal.role is Role.OWNER else None
+    if known is None:
+        raise Refused(f"An act cannot be done as {str(model)[:40]!r} here.")
+    return keep.acting_as(known)
+
+
 def _understood(line: bytes) -> dict[str, Any]:
     try:
         request = json.loads(line)
@@ -289,11 +299,14 @@ _TOO_MANY = _refusal(Refused("The host does as many acts at one time as it can. 
 
 def ask(
     ledger: str | Path, act: str, params: Mapping[str, Any], wait_s: float = ANSWER_S, pin: str | None = None,
+    model: Principal | None = None,
 ) -> Any:
-    """Have a running host of a ledger do something; raises `NoHost`, or what the host raised."""
-    proof = {"pin": pin} if pin is not None else {}
+    """Have a running host of a ledger do something, as the owner or as one of Keep's own models.
+
+    Raises `NoHost`, or what the host raised."""
+    more = {**({"pin": pin} if pin is not None else {}), **({"as": str(model)} if model else {})}
     with _to_host(ledger) as connection:
-        return exchange(connection, {"act": act, "params": dict(params), **proof}, wait_s)
+        return exchange(connection, {"act": act, "params": dict(params), **more}, wait_s)
 
 
 def exchange(connection: socket.socket, request: Mapping[str, Any], wait_s: float) -> Any:

@@ -83,31 +83,6 @@ class Commands:
             raise Refused("This ledger is a file, and has one host at a time: end its process, and start another.")
         return sharing
 
-    async def agent_add(self, name: str, role: str, actor: str) -> str:
-        """A person lets an agent in; gives its token, of which only the hash is kept."""
-        if not _AGENT_NAME.fullmatch(name):
-            raise Refused(f"{name!r} is no name for an agent: it has 1 to 40 of a-z, 0-9, `.`, `_` and `-`, and begins "
-                          "with a letter or a digit.")
-        if role not in ROLES[PrincipalKind.AGENT]:
-            raise Refused(f"The scope of an agent is {', '.join(sorted(ROLES[PrincipalKind.AGENT]))}, not {role!r}.")
-        if await self._parts.ledger.look(credentials.pin_kept) is None:
-            raise Refused("There is no PIN yet. Once an agent is here, acts of people need one: set it first, with "
-                          "`keep agent pin`.")
-        token, agent = credentials.new_token(), Principal(PrincipalKind.AGENT, name, Role(role))
-        await self._unless_overtaken(self._parts.ledger.write(
-            proofs.add_agent, agent, credentials.token_hash(token), actor, barrier=True))
-        return token
-
-    async def agent_remove(self, name: str, actor: str) -> None:
-        """A person lets an agent in no more."""
-        agent = Principal(PrincipalKind.AGENT, name, Role.LOOK)
-        await self._unless_overtaken(self._parts.ledger.write(proofs.remove_agent, agent, actor, barrier=True))
-
-    async def set_pin(self, pin: str, actor: str) -> None:
-        """A person chooses the PIN."""
-        made = await asyncio.to_thread(credentials.pin_hash, pin)
-        await self._parts.ledger.write(proofs.set_pin, made, actor, barrier=True)
-
     async def propose(
         self, source: str, cases: str | None, grants: Grants, why: str, workflow_id: str | None, work: Json, actor: str,
     ) -> Proposal:
@@ -150,6 +125,31 @@ class Commands:
         if row is None:
             raise NotFound(f"There is no proposal {id}. `keep proposals` lists them.")
         return row
+
+    async def agent_add(self, name: str, role: str, actor: str) -> str:
+        """A person lets an agent in; gives its token, of which only the hash is kept."""
+        if not _AGENT_NAME.fullmatch(name):
+            raise Refused(f"{name!r} is no name for an agent: it has 1 to 40 of a-z, 0-9, `.`, `_` and `-`, and begins "
+                          "with a letter or a digit.")
+        if role not in ROLES[PrincipalKind.AGENT]:
+            raise Refused(f"The scope of an agent is {', '.join(sorted(ROLES[PrincipalKind.AGENT]))}, not {role!r}.")
+        if await self._parts.ledger.look(credentials.pin_kept) is None:
+            raise Refused("There is no PIN yet. Once an agent is here, acts of people need one: set it first, with "
+                          "`keep agent pin`.")
+        token, agent = credentials.new_token(), Principal(PrincipalKind.AGENT, name, Role(role))
+        await self._unless_overtaken(self._parts.ledger.write(
+            proofs.add_agent, agent, credentials.token_hash(token), actor, barrier=True))
+        return token
+
+    async def agent_remove(self, name: str, actor: str) -> None:
+        """A person lets an agent in no more."""
+        agent = Principal(PrincipalKind.AGENT, name, Role.LOOK)
+        await self._unless_overtaken(self._parts.ledger.write(proofs.remove_agent, agent, actor, barrier=True))
+
+    async def set_pin(self, pin: str, actor: str) -> None:
+        """A person chooses the PIN."""
+        made = await asyncio.to_thread(credentials.pin_hash, pin)
+        await self._parts.ledger.write(proofs.set_pin, made, actor, barrier=True)
 
     @_once
     async def pause(self, workflow: str, actor: str, shown: int | None = None) -> None:
@@ -377,6 +377,17 @@ class Commands:
             raise Refused(f"The workflow {workflow!r} has no failed run. Use deploy for a new version.")
         offered = repair.Fix(source, impact, note)
         return await self._unless_overtaken(repair.fix(self._parts, run_record(row), offered, actor))
+
+    async def evidence(self, workflow: str) -> repair.Evidence:
+        """What is known about the run that failed, for whoever wants to offer a repair."""
+        row = await self._failed((await self._workflow(workflow))["id"])
+        if row is None or row["reason"] != Reason.LOGIC:
+            raise Refused(f"The workflow {workflow!r} has no run that failed by a fault of its script.")
+        run = run_record(row)
+        tried = await self._parts.ledger.one("repair_of_run", run_id=run.id)
+        if tried is not None and tried["status"] == RepairStatus.WAITING:
+            raise Refused(f"A repair of the run {run.id} waits for you: `keep show {tried['id']}`.")
+        return await self._parts.ledger.look(repair.evidence, self._parts, run)
 
     async def _failed(self, workflow_id: str) -> Row | None:
         """The first run of a workflow that failed by a fault of the script; if none did, the run that holds it."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from ...app import Keep
 from ...model.errors import LedgerUnusable, PresenceNeeded
+from ...model.principals import Principal
 from .. import control
 from ..host_process import new_host
 from ..presence import Presence
@@ -21,16 +22,17 @@ from .wiring import unlock_secrets
 
 
 def ask_host(
-    session: CommandSession, act: str, *, first: Callable[[Keep], Awaitable[None]] | None = None, **params: Any,
+    session: CommandSession, act: str, *, first: Callable[[Keep], Awaitable[None]] | None = None,
+    model: Principal | None = None, **params: Any,
 ) -> Any:
-    """Have the running host do an act. Without one, do it here, after `first`."""
+    """Have the running host do an act. Without one, do it here, after `first`. `model` is the one whose work it is."""
     try:
-        return _act(session, act, params, first, _pins[-1] if _pins else None)
+        return _act(session, act, params, first, model, _pins[-1] if _pins else None)
     except PresenceNeeded:
         if _pins:
             raise
         pin = ask_at_terminal("PIN")
-    result = _act(session, act, params, first, pin)
+    result = _act(session, act, params, first, model, pin)
     _pins.append(pin)
     return result
 
@@ -40,17 +42,17 @@ _pins: list[str] = []  # the one that the host has found right
 
 def _act(
     session: CommandSession, act: str, params: Mapping[str, Any], first: Callable[[Keep], Awaitable[None]] | None,
-    pin: str | None,
+    model: Principal | None, pin: str | None,
 ) -> Any:
     try:
-        return session.ask(act, params, pin=pin)
+        return session.ask(act, params, pin=pin, model=model)
     except control.NoHost:
-        return _act_here(session, act, params, first, pin)
+        return _act_here(session, act, params, first, model, pin)
 
 
 def _act_here(
     session: CommandSession, act: str, params: Mapping[str, Any], first: Callable[[Keep], Awaitable[None]] | None,
-    pin: str | None,
+    model: Principal | None, pin: str | None,
 ) -> Any:
     settings = session.settings(connectors=True)
     unlock_secrets(settings)
@@ -60,13 +62,13 @@ def _act_here(
             await Presence(keep).judge(act, pin)
             if first is not None:
                 await first(keep)
-            return await control.perform(keep, act, params)
+            return await control.perform(keep.acting_as(model) if model else keep, act, params)
 
     try:
         return asyncio.run(perform())
     except LedgerUnusable:
         try:  # a host that was just starting listens by now
-            return session.ask(act, params, pin=pin)
+            return session.ask(act, params, pin=pin, model=model)
         except control.NoHost:
             pass
         raise

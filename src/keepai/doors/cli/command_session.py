@@ -19,7 +19,7 @@ import click
 from ...config import Settings, load
 from ...model.clock import SystemClock
 from ...model.errors import KeepError
-from ...model.principals import ENV_AGENT_TOKEN
+from ...model.principals import ENV_AGENT_TOKEN, Principal
 from ...reading.look import Look, open_look
 from ...reading.views import Views
 from .. import agents, control
@@ -58,12 +58,15 @@ class CommandSession:
 
     def ask(
         self, act: str, params: Mapping[str, Any], wait_s: float = control.ANSWER_S, pin: str | None = None,
+        model: Principal | None = None,
     ) -> Any:
-        """What the running host answers: to the agent whose token is in the environment, else to this user."""
+        """What the running host answers: to the agent whose token is in the environment, else to this user.
+
+        With `model`, to one of Keep's own models."""
         ledger, token = self.settings().ledger, agent_token()
         if token is not None:
             return agents.ask(ledger, token, act, params, wait_s)
-        return control.ask(ledger, act, params, wait_s, pin)
+        return control.ask(ledger, act, params, wait_s, pin, model)
 
     def told(self, look: str, **params: Any) -> Any:
         """What the running host says to a look that needs what only it knows; None if none does."""
