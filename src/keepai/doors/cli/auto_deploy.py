@@ -18,7 +18,7 @@ from types import TracebackType
 
 from ...app import Keep
 from ...config import Settings
-from ...engine.credentials import has_agents
+from ...engine.tokens_and_pins import has_agents
 from ...model.errors import Finding, KeepError, ScriptInvalid
 from ...script.check import check
 from .. import control
