@@ -36,9 +36,9 @@ WORK_BYTES_MAX = 4 << 20
 #: Of what the host found out: what must still hold when a person accepts, and how it is named if it does not. The rest
 #: is evidence of the moment at which it was gathered.
 HOLDS = {
-    "base": "the active version", "findings": "what `check` finds", "certificate": "the certificate",
-    "connectors": "the connectors or their accounts", "reads": "what it may read", "mutations": "what it may change",
-    "new": "what is new in that",
+    "base": "the active version", "manifest": "what Keep reads in the script", "findings": "what `keep check` finds",
+    "certificate": "the certificate", "connectors": "the connectors or their accounts", "reads": "what it may read",
+    "mutations": "what it may change", "new": "what is new in that",
 }
 
 
@@ -48,9 +48,10 @@ async def propose(
 ) -> Proposal:
     """Have a script wait for a person. Raises what the rules refuse."""
     text, why = None if work is None else encode(work, what="work", bytes_max=WORK_BYTES_MAX), words(why)
+    cases = None if cases is None else sound(cases)
     _check_texts(parts, cases, why, work)
     now = parts.clock.now_ms()
-    waiting = [row for row in await parts.ledger.all("proposal_waiting") if row["expires_at"] > now]
+    waiting = [row for row in await parts.ledger.all("look_proposals_waiting") if row["expires_at"] > now]
     if len(waiting) >= WAITING_MAX:
         raise Refused(f"{WAITING_MAX} proposals wait already. Somebody must accept or decline some of them first.")
     planned, facts = await gather(parts, source, cases, workflow_id, grants, actor)
@@ -137,7 +138,7 @@ async def _still_holds(parts: Parts, row: Row) -> Plan:
     """The plan to deploy it, if all that was shown still holds; if not, it is shown anew."""
     planned, now = await gather(parts, row["source"], row["cases"], row["workflow_id"], None, row["proposer"])
     before = proposal_record(row).facts
-    changed = [words for name, words in HOLDS.items() if before[name] != now[name]]
+    changed = [what for name, what in HOLDS.items() if before[name] != now[name]]
     if changed:
         await _renew(parts, row, now)
         raise Refused(

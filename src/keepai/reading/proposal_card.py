@@ -105,7 +105,7 @@ def heading(proposal: Proposal) -> str:
 
 def waiting_proposals(read: Reader, now_ms: int, workflow_id: str | None) -> list[tuple[int, Escalation]]:
     """Each proposal that waits as a question, with the moment since which it is asked."""
-    found = [proposal_record(row) for row in read.all("proposal_waiting")]
+    found = [proposal_record(row) for row in read.all("look_proposals_waiting")]
     return [(each.created_at, _question(read, each, now_ms)) for each in found
             if workflow_id in (None, each.workflow_id) and standing(each, now_ms) == ProposalStatus.WAITING]
 

@@ -86,7 +86,8 @@ def _about_proposal(look: Look, facts: Mapping[str, Any]) -> list[str]:
     return [
         *field("why", facts["why"]), *field("in its words", f"“{facts['why_by_proposer']}”"),
         *field("does", *facts["does"]), *field("may change", *(facts["changes"] or ("nothing",))),
-        *field("proof", *facts["proof"]), *field("warning", *facts["warnings"]), *field("expires", _when(look, facts["expires_at"])),
+        *field("proof", *facts["proof"]), *field("warning", *facts["warnings"]),
+        *field("expires", _when(look, facts["expires_at"])),
     ]
 
 
