@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from keepai import ScriptInvalid
+from keepai.ledger.account import walk
+from keepai.ledger.checks import check
 from keepai.model.errors import ConfigError, NotFound, Refused
 from keepai.model.principals import HOST, MAINTAINER, PLANNER, Principal, PrincipalKind, Role
 from keepai.model.records import Proposal
@@ -190,6 +192,25 @@ async def test_a_person_declines_and_a_proposer_withdraws(story: Story) -> None:
     assert [each.status for each in await story.keep.proposals()] == ["withdrawn", "declined"]
     with pytest.raises(NotFound):
         await story.keep.decline("prp_000000000000")
+
+
+async def test_the_account_tells_how_each_proposal_ended_and_who_ended_it(story: Story) -> None:
+    made = [await proposed(story, acting(name=f"w{n}")) for n in range(4)]
+    await story.keep.accept(made[0].id, shown=made[0].digest)
+    await story.keep.decline(made[1].id)
+    await story.keep.acting_as(CLAUDE).withdraw(made[2].id)
+    await story.certified(acting(name="w3"))
+    story.clock.advance(days=15)
+    await proposed(story, acting(name="w4"))
+    ledger = story.keep.parts.ledger
+    ends = {each.id: each.status for each in await story.keep.proposals()}
+    assert [ends[each.id] for each in made] == ["accepted", "declined", "withdrawn", "expired"]
+    moves = await ledger.look(lambda read: list(walk(read)))
+    told = {(each["subject"], each["target"]) for each in moves if each["machine"] == "proposal"}
+    assert {(each.id, "waiting") for each in made} | set(ends.items()) == told
+    acts = {(each["target"], each["actor"]) for each in moves if each["machine"] == "act"}
+    assert {("accept", "person"), ("decline", "person"), ("withdraw", "agent:claude")} <= acts
+    assert all(each.sound for each in await ledger.look(check))
 
 
 @pytest.mark.parametrize(("wrong", "error", "told"), [
