@@ -24,7 +24,7 @@ from .engine.deploy import deploy as deploy_script
 from .engine.host import Host
 from .engine.host_parts import Parts
 from .engine.proposal import recertified
-from .engine.repair import RepairHook
+from .engine.repair import Evidence, RepairHook
 from .engine.retention import Pruned
 from .engine.telling import Teller
 from .ledger.base import Reader
@@ -370,6 +370,10 @@ class Keep:
     async def fix(self, wf: str, source: str, *, impact: str | None = None, note: str = "") -> str:
         """Offer a repair for the run that failed; if it keeps the rules, it waits to be approved. Gives its id."""
         return await self.commands.fix(wf, source, impact, note, self._by("fix"))
+
+    async def evidence(self, wf: str) -> Evidence:
+        """What is known about the run of a workflow that failed by a fault of its script."""
+        return await self.commands.evidence(wf)
 
     async def resolve(
         self, mutation_id: str, answer: str, result: Json = None, *, shown: int | None = None,

@@ -12,6 +12,7 @@ In reading order:
 `log_repeats.py`     log lines that repeat are counted, not repeated
 `health_checks.py`   whether what Keep needs is there and works, for `keep doctor` and the page
 `certify_process.py` how a host has a script tried, in a process of its own
+`model_plans.py`     the loop in which a model writes scripts, put together for the doors
 `host_process.py`    a host made from the settings, and how it is told to end
 `dev_host.py`        a host in the foreground with its doors open: `keep dev`
 `service_host.py`    a host for a service manager, with the doors that it is told to open: `keep serve`

@@ -348,6 +348,17 @@ class Commands:
         offered = repair.Fix(source, impact, note)
         return await self._unless_overtaken(repair.fix(self._parts, run_record(row), offered, actor))
 
+    async def evidence(self, workflow: str) -> repair.Evidence:
+        """What is known about the run that failed, for whoever wants to offer a repair."""
+        row = await self._failed((await self._workflow(workflow))["id"])
+        if row is None or row["reason"] != Reason.LOGIC:
+            raise Refused(f"The workflow {workflow!r} has no run that failed by a fault of its script.")
+        run = run_record(row)
+        tried = await self._parts.ledger.one("repair_of_run", run_id=run.id)
+        if tried is not None and tried["status"] == RepairStatus.WAITING:
+            raise Refused(f"A repair of the run {run.id} waits for you: `keep show {tried['id']}`.")
+        return await self._parts.ledger.look(repair.evidence, self._parts, run)
+
     async def _failed(self, workflow_id: str) -> Row | None:
         """The first run of a workflow that failed by a fault of the script; if none did, the run that holds it."""
         holds = await self._parts.ledger.one("run_open", workflow_id=workflow_id)

@@ -227,6 +227,7 @@ LOOKS: Mapping[str, LookRequest] = MappingProxyType({
     "needs_you": LookRequest(frozenset(Role), {"wf": Param((str,))}),
     "explain": LookRequest(frozenset(Role), {"id": _TEXT}),
     "page_origin": LookRequest(frozenset(Role), {}),
+    "evidence": LookRequest(frozenset(Role), {"wf": _TEXT}),
 })
 
 

@@ -86,9 +86,16 @@ _TOLD: Shape = {**of(NewsLine), "at": TIME}
 _NOTE: Shape = {"at": TIME, "kind": TEXT, "text": TEXT, "*": ANY}
 
 #: Command → what it prints, in each of its cases.
+_PLANNED: dict[str, Shape] = {
+    "id": "text?", "ended": TEXT, "draft": "text?",
+    "fault": {"?": {"failed": TEXT, "because": TEXT, "details": ANY}},
+    "used": {"attempts": NUMBER, "tokens_in": NUMBER, "tokens_out": NUMBER, "money": NUMBER},
+}
 SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "demo": {"": {"ok": YES, "*": ANY}},
     "init": {"": {"folder": TEXT, "files": [TEXT]}},
+    "plan": {"": _PLANNED, "with --write-prompts": {"files": [TEXT]}},
+    "repair": {"": _PLANNED},
     "check": {"": [_FINDING]},
     "types": {"": {"file": "text?", "connectors": [TEXT], "text": TEXT}},
     "test": {"": [{"file": TEXT, **of(Result)}]},

@@ -26,6 +26,8 @@ COMMANDS = {
     "connect": "connect:connect",
     "secrets": "secrets:secrets",
     "doctor": "doctor:doctor",
+    "plan": "plan_command:plan",
+    "repair": "plan_command:repair",
     "check": "script_commands:check",
     "types": "init:types",
     "test": "cases_command:test",
@@ -65,7 +67,7 @@ COMMANDS = {
 }
 #: What `keep --help` puts above a group of commands, by the first command of it.
 GROUPS = {
-    "demo": "Begin", "check": "Write scripts", "dev": "Run", "status": "Look", "pause": "Act", "notify": "Operate",
+    "demo": "Begin", "plan": "Write scripts", "dev": "Run", "status": "Look", "pause": "Act", "notify": "Operate",
 }
 
 

@@ -26,6 +26,7 @@ from .pages import (
     health_page,
     lists_pages,
     needs_you_page,
+    plan_page,
     proposals_page,
     runs_page,
     search_page,
@@ -39,7 +40,7 @@ _NOT_THERE = Refusal(404, "There is no such page. The first page has links to ev
 
 
 #: The modules with pages.
-PAGES = (workflow_pages, needs_you_page, proposals_page, lists_pages, runs_page, search_page, health_page)
+PAGES = (workflow_pages, needs_you_page, proposals_page, lists_pages, runs_page, search_page, plan_page, health_page)
 #: The navigation, in its order.
 LINKS = tuple(sorted((link for pages in PAGES for link in pages.LINKS), key=lambda link: link.order))
 #: The beginning of an id → the path of its page.

@@ -32,6 +32,7 @@ from ... import control
 from ..sessions import ActNote
 from ..site import LIVE, NavLink, acting, page, session, show, site
 from ..timeline import lines
+from .plan_page import may_plan
 
 LINKS = (
     NavLink("Home", "/", order=0), NavLink("Workflow", "/workflows/{wf}", order=5),
@@ -56,7 +57,7 @@ def glance_at(request: Request) -> Callable[[Look, Request], Mapping[str, Any]]:
         found, lately = glances(look.read, look.views, look.now_ms), counts.of(look.read, look.now_ms)
         return {
             "glances": found, "activity": lambda wf: lately.get(wf, NOTHING), "total": together(lately),
-            "waiting": sum(each.workflow.pending for each in found),
+            "waiting": sum(each.workflow.pending for each in found), "may_plan": may_plan(request),
         }
 
     return read
