@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -114,6 +115,14 @@ async def test_a_person_accepts_what_was_shown_and_nothing_else(story: Story) ->
     with pytest.raises(Refused, match="there is nothing to decide"):
         await story.keep.accept(made.id, shown=made.digest)
     assert len(await story.keep.workflows()) == 1
+
+
+async def test_two_people_who_accept_at_the_same_moment_deploy_it_once(story: Story) -> None:
+    made = await proposed(story)
+    both = [story.keep.acting_as(Principal.person(name)).accept(made.id, shown=made.digest) for name in ("ann", "bo")]
+    done = await asyncio.gather(*both, return_exceptions=True)
+    assert sorted(type(each).__name__ for each in done) == ["Deployment", "Refused"]
+    assert [each.version for each in await story.keep.workflows()] == ["1.0"]
 
 
 async def test_one_digest_is_bound_to_the_words_the_cases_and_the_wishes_too(story: Story) -> None:
