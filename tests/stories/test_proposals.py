@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from keepai.ledger.checks import check
 from keepai.model.errors import ConfigError, NotFound, Refused
 from keepai.model.principals import HOST, MAINTAINER, PLANNER, Principal, PrincipalKind, Role
 from keepai.model.records import Proposal
+from keepai.reading.proposal_card import proposal_card
 from tests.harness import Story, acting
 
 pytestmark = pytest.mark.both_stores
@@ -220,6 +222,21 @@ async def test_the_account_tells_how_each_proposal_ended_and_who_ended_it(story:
     acts = {(each["target"], each["actor"]) for each in moves if each["machine"] == "act"}
     assert {("accept", "person"), ("decline", "person"), ("withdraw", "agent:claude")} <= acts
     assert all(each.sound for each in await ledger.look(check))
+
+
+async def test_a_new_version_is_shown_beside_recorded_work_without_its_content(story: Story) -> None:
+    script = acting(next=None)
+    await story.deploy_and_run(script, "confidential-1", "confidential-2")
+    for source, words, warned in (
+        (f"{script}// 2", "Beside recorded work: the same in all ", False),
+        (script.replace("ctx.gmail.send({", 'ctx.gmail.send({ subject: "new",'), "gmail.send changed", True),
+    ):
+        assert source != script
+        made = await proposed(story, source)
+        card = await story.keep.parts.ledger.look(proposal_card, made, story.clock.now_ms())
+        assert words in " ".join(card.proof)
+        assert any("something else than before" in each for each in card.warnings) is warned
+        assert "confidential" not in json.dumps(made.facts)
 
 
 @pytest.mark.parametrize(("wrong", "error", "told"), [
