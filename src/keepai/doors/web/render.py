@@ -54,7 +54,7 @@ WORDS: Mapping[str, str] = MappingProxyType({
     "in_flight": "being sent", "needs_reconcile": "unknown, being looked up", "indeterminate": "unknown, needs you",
     "needs_attention": "needs you", "unknown_outcome": "unknown outcome", "logic": "script failed",
     "exhausted": "tried too often", "precondition": "missing outside", "internal": "internal error",
-    "attention": "differs", "committed": "done", "superseded": "another carries on", "abandoned": "given up",
+    "attention": "look at it", "committed": "done", "superseded": "another carries on", "abandoned": "given up",
     **STANDS, "failed:logic": "script failed", "failed:internal": "internal error",
 })
 
