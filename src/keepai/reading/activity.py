@@ -28,7 +28,7 @@ ACTS_MAX = 20_000  #: the newest acts of people, in which answers are looked for
 WAIT_S = 0.05  #: for another thread that counts
 
 #: How long a run that is done took, in words, as the statement `activity_runs` sorts them; waiting is part of it.
-TOOK = ("under 0.1 s", "0.1 to 1 s", "1 to 10 s", "10 s to 1 min", "longer")
+TOOK = ("under 0.1 s", "0.1 to 1 s", "1 to 10 s", "10 s to 1 min", "over 1 min")
 
 #: What is counted → the statement, and the prefix of the ids of its rows.
 _COUNTED: Mapping[str, tuple[str, str]] = {
