@@ -35,7 +35,7 @@ _COUNTED: Mapping[str, tuple[str, str]] = {
     "inputs": ("activity_inputs", "inp"), "outputs": ("activity_outputs", "mut"), "runs": ("activity_runs", "run"),
 }
 #: The acts that answer a question.
-_ANSWERS = {name for name, act in ACTS.items() if {"approval", "run", "mutation"} & {*act.on}}
+_ANSWERS = {name for name, act in ACTS.items() if {"approval", "proposal", "run", "mutation"} & {*act.on}}
 
 _Step = Counter[tuple[str, str]]  # by workflow and what is counted
 

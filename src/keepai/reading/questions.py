@@ -35,6 +35,7 @@ ACTIONS: dict[str, tuple[str, ...]] = {
     "logic": ("deploy", "retry", "skip_run"),
     "exhausted": ("retry", "skip_run"),
     "internal": ("retry", "skip_run"),
+    "proposal": ("accept", "decline"),
 }
 
 #: The error that made a run wait for a person → the kind of question.
@@ -235,7 +236,10 @@ def _call(seen: StoppedRunFacts) -> dict[str, Json]:
 
 
 def asked_at(read: Reader, question: Escalation) -> int:
-    """When a question came up: when its call was held, else when its run stopped."""
+    """When a question came up: when its call was held or its script proposed, else when its run stopped."""
     told = question.facts.get("asked_at")
+    if isinstance(told, str):
+        return parse_iso(told)
     row = read.one("run_by_id", run_id=question.run_id)
-    return parse_iso(told) if isinstance(told, str) else int(row["updated_at"]) if row else 0
+    assert row is not None, "a question that says no time is about a run"
+    return int(row["updated_at"])

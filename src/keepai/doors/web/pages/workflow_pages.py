@@ -33,8 +33,9 @@ from ....reading.workflow_details import VersionInfo, schedule_text
 from ....script.topic_graph import Graph, Vertex, graph
 from ... import control
 from ..sessions import ActNote
-from ..site import LIVE, NavLink, page, session, show, site
+from ..site import LIVE, NavLink, acting, page, session, show, site
 from ..timeline import lines
+from .plan_page import may_plan
 
 LINKS = (
     NavLink("Home", "/", order=0), NavLink("Workflow", "/workflows/{wf}", order=5),
@@ -61,7 +62,7 @@ def glance_at(request: Request) -> Callable[[Look, Request], Mapping[str, Any]]:
         return {
             "glances": found, "counted": lately is not None, "activity": lambda wf: (lately or {}).get(wf, NOTHING),
             "total": together(lately or {}), "runs_on": lambda wf: runs_on(look.read, wf),
-            "waiting": sum(each.workflow.pending for each in found),
+            "waiting": sum(each.workflow.pending for each in found), "may_plan": may_plan(request),
         }
 
     return read
@@ -145,12 +146,12 @@ def _versions(look: Look, request: Request) -> Mapping[str, Any]:
     return {
         "wf": row, "version_names": _names(known), "old": old, "new": new,
         "lines": changes(before, after), "text": coloured(after),
-        "pieces_of": lambda line: _pieces(coloured(before if line.new is None else after), line),
+        "pieces_of": lambda line: pieces_of(coloured(before if line.new is None else after), line),
         "is_active": any(each.active and each.version == new for each in known),
     }
 
 
-def _pieces(lines: Sequence[Sequence[Piece]], line: DiffLine) -> Sequence[Piece]:
+def pieces_of(lines: Sequence[Sequence[Piece]], line: DiffLine) -> Sequence[Piece]:
     """The coloured pieces of a line of a comparison. Where lines are counted otherwise, it stays without colours."""
     at = (line.old if line.new is None else line.new) or 0
     pieces = lines[at - 1] if 0 < at <= len(lines) else ()
@@ -163,7 +164,7 @@ async def _roll_back(request: Request) -> Response:
     try:
         source = await site(request).looks.read(
             lambda look: _text_of(look, look.views.workflow_row(named), version))
-        await control.perform(site(request).keep, "deploy", {"source": source})
+        await control.perform(acting(request), "deploy", {"source": source})
         note = ActNote("done", f"The text of {version} is the active version again, as a new version.")
     except KeepError as error:
         note = ActNote("refused", error.message)
