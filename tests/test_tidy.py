@@ -138,6 +138,7 @@ PINNED_ENUMS: dict[str, dict[str, list[str]]] = {
         "WorkflowStatus": ["active", "paused", "stopped"],
         "ApprovalStatus": ["pending", "approved", "rejected", "expired", "void", "consumed"],
         "ItemStatus": ["processing", "done", "failed", "needs_attention", "skipped"],
+        "ProposalStatus": ["waiting", "accepted", "declined", "withdrawn", "superseded", "expired"],
         "RepairStatus": ["asked", "declined", "refused", "waiting", "deployed", "rejected"],
     },
     "model/operations.py": {

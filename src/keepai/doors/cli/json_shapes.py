@@ -27,6 +27,7 @@ from ...reading.blast import Blast
 from ...reading.digest import Digest
 from ...reading.explain import Explanation
 from ...reading.overview import WorkflowGlance
+from ...reading.proposal_card import Touch
 from ...testing.cases import Result
 from ...testing.rehearsal import Rehearsal
 from .narrator import NewsLine
@@ -108,6 +109,9 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
         "with --dry-run": {"dry_run": YES, **of(Rehearsal), "deployment": _DEPLOYED},
     },
     "fix": {"": {"repair": TEXT, "workflow_id": TEXT}},
+    "propose": {"": of(records.Proposal), "if the script has errors": {"findings": [_FINDING]}},
+    "proposals": {"": [{**of(records.Proposal), "does": [TEXT], "touches": [of(Touch)], "cases_in_words": [TEXT],
+                        "proof": [TEXT], "warnings": [TEXT]}]},
     "rollback": {
         "": {**_DEPLOYED, "rolled_back_to": TEXT, "run": {"?": {"id": TEXT, "status": TEXT, "then": TEXT}}},
         "with --list": [{"version": TEXT, "active": YES, "author": TEXT, "hash": TEXT, "activated_at": TIME}],

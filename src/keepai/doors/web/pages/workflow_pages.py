@@ -130,12 +130,12 @@ def _versions(look: Look, request: Request) -> Mapping[str, Any]:
     return {
         "wf": row, "version_names": _names(known), "old": old, "new": new,
         "lines": changes(before, after), "text": coloured(after),
-        "pieces_of": lambda line: _pieces(coloured(before if line.new is None else after), line),
+        "pieces_of": lambda line: pieces_of(coloured(before if line.new is None else after), line),
         "is_active": any(each.active and each.version == new for each in known),
     }
 
 
-def _pieces(lines: Sequence[Sequence[Piece]], line: DiffLine) -> Sequence[Piece]:
+def pieces_of(lines: Sequence[Sequence[Piece]], line: DiffLine) -> Sequence[Piece]:
     """The coloured pieces of a line of a comparison. Where lines are counted otherwise, it stays without colours."""
     at = (line.old if line.new is None else line.new) or 0
     pieces = lines[at - 1] if 0 < at <= len(lines) else ()
