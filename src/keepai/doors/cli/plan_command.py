@@ -186,8 +186,7 @@ def _before(session: CommandSession, named: str) -> ScriptDraft:
 
 
 def _say(news: PlanNews) -> None:
-    cost = f", {news.money:.2f} in money" if news.money else ""
-    used = f"  ({news.tokens:,} tokens{cost})" if news.tokens else ""
+    used = f"  ({news.used})" if news.used else ""
     say(f"attempt {news.attempt} of {news.attempts_max}: {line(news.words)}{used}")
 
 
