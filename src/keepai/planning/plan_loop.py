@@ -35,6 +35,12 @@ class PlanNews(Record):
     tokens: int
     money: float
 
+    @property
+    def used(self) -> str:
+        """What it has cost so far, for people; empty if nothing yet."""
+        cost = f", {self.money:.2f} in money" if self.money else ""
+        return f"{self.tokens:,} tokens{cost}" if self.tokens else ""
+
 
 @dataclass(frozen=True)
 class PlanResult(Record):
