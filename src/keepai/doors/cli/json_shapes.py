@@ -102,7 +102,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
     },
     "fix": {"": {"repair": TEXT, "workflow_id": TEXT}},
     "rollback": {
-        "": {**_DEPLOYED, "rolled_back_to": TEXT, "run": {"?": {"id": TEXT, "status": TEXT, "then": TEXT}}},
+        "": {**_DEPLOYED, "rolled_back_to": TEXT, "runs": [{"id": TEXT, "status": TEXT, "then": TEXT}]},
         "with --list": [{"version": TEXT, "active": YES, "author": TEXT, "hash": TEXT, "activated_at": TIME}],
     },
     "graph": {"": {

@@ -23,7 +23,7 @@ from ...model.states import (
 )
 from ..account import as_facts, brief
 from ..base import Reader, Row, Tx
-from ..rows import run_record
+from ..rows import open_runs, run_record
 from . import events, items, kept_bytes, parking
 from .events import Publication, Registration
 
@@ -435,10 +435,8 @@ def _no_longer(run: Run) -> str:
 
 def asking_about(read: Reader, mutation: Mutation) -> Run | None:
     """The open run that asks whether a mutation is kept, though the script wants another content by now."""
-    where = {"workflow_id": mutation.workflow_id}
-    rows = [read.one("run_open", **where), *read.all("parked_runs", **where)]
-    open_runs = [run_record(row) for row in rows if row is not None]
-    return next((run for run in open_runs if run.differs and run.differs["mutation_id"] == mutation.id), None)
+    found = open_runs(read, mutation.workflow_id)
+    return next((run for run in found if run.differs and run.differs["mutation_id"] == mutation.id), None)
 
 
 def get(tx: Tx, run_id: str) -> Run:
