@@ -2,6 +2,8 @@
 
 Nothing of it is held in memory while it waits: whatever stops it ends the script, and the next replay finds what
 was done in the ledger. A mutation that was applied gives its kept result; only what is missing is sent.
+
+A run that was parked in an item carries on that item alone, and other runs pass it by: docs/internals/parking.md.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from ..model.errors import OutcomeUnknown, RuleBroken
 from ..model.operations import Step
 from ..model.records import Run
 from ..model.states import UNFINISHED, ItemStatus, Status
-from ..runtime.base import Fixed, Operation, Reply
+from ..runtime.base import Ended, Fixed, Operation, Reply
 from . import approval, mutation
 from .gate import check_spent, check_title
 from .mutation import Unit
@@ -32,6 +34,10 @@ class Suspended(Exception):
     """The script ends here; why its run waits is on record already."""
 
 
+class Carried(Exception):
+    """The script ends here: the one item that its run carries on is done."""
+
+
 async def execute(context: RunContext) -> Run | None:
     """Send what a person approved, if that is due; then replay, and commit if the handler returns.
 
@@ -42,8 +48,11 @@ async def execute(context: RunContext) -> Run | None:
         return None
     fixed = await ledger.look(_fixed_by_lineage, context.run)
     try:
-        ended, _ = await context.step(Step.ROUTINE, (context.state,), items=Items(context), fixed=fixed)
+        ended = await _replay(context, fixed)
     except Suspended:
+        return None
+    if ended is None or context.run.item_id is not None:
+        await ledger.write(runs.commit_item, context.run, context.trace.take())
         return None
     state, due_at = kept_state(context.parts, ended.value, context.handler.name), await next_run_at(context)
     follows = await context.follows({"next_run_at": due_at}, ())
@@ -52,12 +61,25 @@ async def execute(context: RunContext) -> Run | None:
     )
 
 
+async def _replay(context: RunContext, fixed: Fixed) -> Ended | None:
+    """How the handler ended; None if the run carries on one item, and that needs no more of it."""
+    own = context.run.item_id
+    if own is not None and not _unfinished(await context.parts.ledger.one("item_by_id", item_id=own)):
+        return None  # a person has skipped it, or the host died before it wrote that the run has ended
+    try:
+        ended, _ = await context.step(Step.ROUTINE, (context.state,), items=Items(context), fixed=fixed)
+    except Carried:
+        return None
+    return ended
+
+
 class Items:
     """The item at work in one replay, and what the script does with it."""
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
         self._current: Row | None = None
+        self._is_done = False  # the replay has nothing to do for it
         self._suspended = False  # the run waits, and why is on record
         self._bytes = 0  # of the items that it has begun and that are new
 
@@ -77,16 +99,17 @@ class Items:
             )
         named = check_title(title, "withItem", self._context.trace, Step.ROUTINE)
         item = self._current = await self._begin(name, named)
-        self._context.item_id = str(item["id"])
-        is_done = Reply.of({"isDone": not _unfinished(item)})
+        self._context.item_id = item["id"]
+        is_done = Reply.of({"isDone": self._is_done})
         fixed = await self._context.parts.ledger.look(_fixed_by_item, self._context.run, item)
         return replace(is_done, fixed=fixed)
 
     async def _begin(self, name: str, title: str) -> Row:
         ledger, run = self._context.parts.ledger, self._context.run
         known = await ledger.one("item_find", workflow_id=run.workflow_id, external_id=name)
-        if known is not None and not _unfinished(known):
-            return known
+        self._is_done = await ledger.look(_is_done, run, known)
+        if self._is_done:
+            return known or {"id": None, "external_id": name, "status": ItemStatus.PROCESSING, "attempt": 1}
         if known is None:
             self._bytes += 2 * (size(name) + size(title))  # the item, and the input that stands for it
             check_spent(self._bytes, self._context.parts.policy)
@@ -97,8 +120,11 @@ class Items:
         self._context.item_id = None
         if current is None or current["external_id"] != external_id:
             raise RuleBroken(f"ctx.withItem: {shown(external_id)} is not the item at work.")
-        if _unfinished(current):
-            await self._context.parts.ledger.write(items.end_item, self._context.run, current["id"])
+        if self._is_done:
+            return
+        await self._context.parts.ledger.write(items.end_item, self._context.run, current["id"])
+        if self._context.run.item_id is not None:
+            raise Carried(f"Run {self._context.run.id} has carried on its item to its end.")
 
     async def mutate(self, operation: Operation) -> Reply:
         """A side effect of the item at work: its result, from the outside system or from the ledger."""
@@ -108,9 +134,10 @@ class Items:
                 f"ctx.{operation.name} is a mutation outside of an item. "
                 "Wrap it: await ctx.withItem(id, title, async (ctx) => { … })."
             )
-        if not _unfinished(item):
+        if self._is_done:
+            how = "waits with a run of its own" if _unfinished(item) else f"is {item['status']}"
             raise RuleBroken(
-                f"ctx.{operation.name}: the item {shown(item['external_id'])} is {item['status']}; a mutation on it "
+                f"ctx.{operation.name}: the item {shown(item['external_id'])} {how}; a mutation on it "
                 "would do its work again. Begin its function with `if (ctx.item.isDone) return;`."
             )
         unit = Unit(Step.ROUTINE, encode(["item", item["external_id"], item["attempt"]]), item["title"], item["id"])
@@ -161,5 +188,14 @@ async def _to_its_end(performing: Coroutine[Any, Any, str]) -> str:
         raise
 
 
-def _unfinished(item: Row) -> bool:
-    return ItemStatus(item["status"]) in UNFINISHED
+def _is_done(read: Reader, run: Run, item: Row | None) -> bool:
+    """Whether a run has nothing to do for an item: it has ended, or it is another run's to carry on."""
+    if item is not None and not _unfinished(item):
+        return True
+    if run.item_id is not None:
+        return item is None or item["id"] != run.item_id
+    return item is not None and items.with_parked_run(read, run, item["id"])
+
+
+def _unfinished(item: Row | None) -> bool:
+    return item is not None and ItemStatus(item["status"]) in UNFINISHED

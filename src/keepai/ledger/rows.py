@@ -12,7 +12,7 @@ from .base import Reader, Row
 _RUN_AS_IS = (
     "id", "workflow_id", "seq", "handler", "kind", "trigger", "retry_of", "lineage", "attempt", "prepare_result",
     "prepared_at", "outcome", "retry_at", "failures", "observed", "host", "epoch", "created_at", "updated_at",
-    "due_at", "bytes", "parked",
+    "due_at", "bytes", "parked", "item_id",
 )
 _MUTATION_AS_IS = (
     "id", "workflow_id", "run_id", "ordinal", "lineage", "mutation_key", "idempotency_key", "connector",

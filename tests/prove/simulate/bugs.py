@@ -430,6 +430,12 @@ def _without_handler(run: Run, facts: Any) -> Any:
     return found if run.phase in (Phase.PREPARING, Phase.EXECUTING) else replace(found, handler=None)
 
 
+def _commit_with_state(tx: Any, run: Run, trace: Any) -> None:
+    """A run that carried on one item leaves the state that it was given, as any run of its routine does."""
+    runs._commit(tx, run, run.bytes, run.prepare_result or '{"seen":0}', trace)
+    tx.count(run.workflow_id, 0, runs=run.bytes)
+
+
 _holds = holds.holds
 
 #: The same for runs that are parked: name → how what is found begins, and what to replace by what.
@@ -443,6 +449,10 @@ PARKING_BUGS: Mapping[str, tuple[str, Callable[[], list[Patch]]]] = {
         "parked_runs": ("order by p.turn", "order by p.turn desc")})]),
     "place_given_up": ("", lambda: [_statement("parked_insert", "from run r where r.id = :lineage",
                                                "from run r where :lineage <> 0 and r.id = :run_id")]),
+    "parked_item_begun": ("item not held", lambda: [(items, "with_parked_run", _is(False))]),
+    "state_of_item_kept": ("state went back", lambda: [(runs, "commit_item", _commit_with_state)]),
+    "item_with_a_later_state": ("item lost", lambda: [
+        _statement("run_part", "prepare_result = h.state", "prepare_result = json_object('seen', 99)")]),
     "answered_stays_parked": ("", lambda: [(next_step, "_of_parked", lambda now: [
         (run, next_step.Wait(run.retry_at)) for run, _ in now.parked])]),
 }

@@ -165,6 +165,7 @@ class World:
     problems: list[str] = field(default_factory=list)
     watch: Callable[[World], None] | None = None  # looks on after every commit
     parked: int = 0  # how often a run was parked
+    seen: int = 0  # how much of its list the routine of the shape "list" has read
     connectors: list[Connector] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -236,6 +237,7 @@ class World:
     def lose_power(self) -> None:
         """The process dies, and what was not on disk is lost."""
         self.die()
+        self.seen = 0  # what it had read is perhaps lost as well, and is read again
         self.powerless = True  # before the next host starts: this one may be in the middle of a commit
 
     def in_turn(self, write: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
@@ -516,7 +518,7 @@ def _bury(loop: SimLoop) -> None:
 
 def _play(world: World) -> None:
     loop, sky = world.loop, world.weather
-    granted = OF_BOOKS if sky.shape == "books" else GRANTED
+    granted = OF_BOOKS if sky.shape in ("books", "list") else GRANTED
     grants = {name: "ask" if name in sky.asks else "allow" for name in granted}
     world.start()
     first = 200 if sky.shared else 0
@@ -563,7 +565,7 @@ def _rests(world: World) -> bool:
     [[left]] = connection.execute("select (select count(*) from input_standing where waiting) "
                                   "+ (select count(*) from run where status in ('active', 'paused', 'failed'))")
     orders = "input where source = 'orders'"
-    counts = {"flow": orders, "books": orders, "items": "item", "letters": "item"}
+    counts = {"flow": orders, "books": orders, "items": "item", "letters": "item", "list": "item"}
     tables = counts.values() if world.weather.shape == "both" else [counts[world.weather.shape]]
     known = [count for table in tables for (count,) in connection.execute(f"select count(*) from {table}")]
     return left == 0 and set(known) == {len(world.outside.orders)}

@@ -52,6 +52,21 @@ order by p.turn limit 1;
 update run set parked = seq
 where id = :run_id and parked = 0 and status = :status and (status = 'paused' or status = 'failed');
 
+-- name: run_part
+-- A parked run of a routine carries on one item, with the state that its handler has now; other runs do the rest.
+update run set item_id = :item_id, prepare_result = h.state, bytes = bytes + coalesce(octet_length(h.state), 0)
+from handler_state h where run.id = :run_id and run.item_id is null and run.phase = 'executing'
+  and h.workflow_id = run.workflow_id and h.handler = run.handler;
+
+-- name: handler_rest
+-- A routine goes on at once, without an item that is parked.
+update handler_state set queued = 3, updated_at = :now
+where workflow_id = :workflow_id and handler = :handler and present = 1 and queued = 0;
+
+-- name: parked_with_item
+-- A parked run that carries on an item.
+select id from run where item_id = :item_id and parked <> 0 and id <> :run_id limit 1;
+
 -- name: run_unpark
 -- A parked run is the one that holds its workflow again.
 update run set parked = 0 where id = :run_id and parked <> 0;

@@ -288,6 +288,8 @@ def abandon(tx: Tx, run: Run) -> None:
 
 def look_later(tx: Tx, run: Run, again_at: int | None) -> None:
     """A handler whose run was given up before it pinned anything is not due again at once."""
+    if run.item_id is not None:
+        return  # others do the rest of its routine
     if run.kind != "consumer":
         tx.run(
             "handler_scheduled", workflow_id=run.workflow_id, handler=run.handler, next_run_at=again_at, now=tx.now,
@@ -404,6 +406,15 @@ def commit_routine(
     kept = run.bytes + kept_bytes.of_trace(trace)
     _commit(tx, run, kept, state, trace)
     return _followed(tx, follows, tx.count(run.workflow_id, NUMBERS, runs=kept + state_grows), numbers + NUMBERS)
+
+
+def commit_item(tx: Tx, run: Run, trace: Sequence[Traced]) -> None:
+    """A run that carried on one item has ended; others did the rest, and leave the state and the due time of the
+    routine. If the item is unfinished, because the script did not come to it, it is left behind."""
+    items.leave(tx, run)
+    kept = run.bytes + kept_bytes.of_trace(trace)
+    _commit(tx, run, kept, None, trace)
+    tx.count(run.workflow_id, 0, runs=kept)
 
 
 def _followed(tx: Tx, follows: Follows | None, counted: Row, numbers: int) -> Run | None:
