@@ -21,7 +21,7 @@ where p.workflow_id = :workflow_id and r.id = p.run_id order by p.turn;
 
 -- name: parked_all
 -- What the parked runs of a workflow hold, in the order of their places.
-select p.*, r.handler as stopped_in, r.status, r.reason,
+select p.*, r.handler as stopped_in, r.status, r.reason, (select i.title from item i where i.id = r.item_id) as item,
   (select count(*) from event e where e.workflow_id = p.workflow_id and e.held_by = p.run_id) as events,
   (select count(*) from reservation v where v.workflow_id = p.workflow_id and v.run_id = p.run_id) as reserved
 from parked p cross join run r
