@@ -180,6 +180,7 @@ class InboxEntry(Record):
     body: Json
     by: str | None  # the person who put it in; None: it came by itself
     repeats: str | None  # the id of the delivery that it repeats
+    signed_with: str | None = None  # the name of the secret with which its sender signed it
 
 
 @dataclass(frozen=True)
