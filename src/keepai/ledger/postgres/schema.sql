@@ -131,6 +131,23 @@ create table certificate (
   made_at bigint not null
 );
 
+-- Who may come in by a proof of their own: agents, by a token. `secret` is a hash of that proof (engine/credentials.py). The
+-- person without a name is whoever types at the terminal of the host's own account; their proof is the PIN. A row whose
+-- principal was removed stays, without its hash.
+create table principal (
+  kind text collate "C" not null constraint principal_kind_known check (kind in ('person', 'agent')),
+  name text collate "C" not null,
+  role text collate "C" not null constraint principal_role_known check (
+    kind = 'person' and role in ('viewer', 'operator', 'owner') or kind = 'agent' and role in ('look', 'propose')
+  ),
+  secret text collate "C" unique,
+  added_by text collate "C" not null,
+  added_at bigint not null,
+  removed_by text collate "C",
+  removed_at bigint,
+  primary key (kind, name)
+);
+
 create table topic (
   workflow_id bigint not null references workflow (id),
   name text collate "C" not null,
@@ -468,6 +485,30 @@ create table repair (
 create unique index repair_one_open on repair (run_id) where status in ('asked', 'waiting');
 create index repair_by_run on repair (run_id, seq);
 create index repair_by_lineage on repair (workflow_id, lineage);
+
+-- A script that somebody proposes: its text, what the host found out about it (`facts`, engine/proposal.py), and a digest
+-- over all of that, which a person accepts. Its workflow is there already, or it is a new one of that name.
+create table proposal (
+  id bigint not null primary key,
+  workflow_id bigint references workflow (id),
+  name text collate "C" not null,
+  status text collate "C" not null constraint proposal_status_known check (status in
+    ('waiting', 'accepted', 'declined', 'withdrawn', 'superseded', 'expired')),
+  proposer text collate "C" not null,
+  source text collate "C" not null,
+  cases text collate "C",
+  wanted text collate "C" not null, -- what its proposer would like to be granted
+  why text collate "C" not null,
+  work text collate "C", -- how a model came to it
+  facts text collate "C" not null,
+  digest text collate "C" not null,
+  note text collate "C", -- how it ended
+  expires_at bigint not null,
+  created_at bigint not null,
+  updated_at bigint not null
+);
+
+create unique index proposal_one_waiting on proposal (name, proposer) where status = 'waiting';
 
 create table trace (
   workflow_id bigint not null,
