@@ -21,7 +21,7 @@ from tests.rules import Rows
 def judge(world: World) -> None:
     """Everything that can be wrong, in words, into `world.problems`."""
     keep = world.keep
-    if keep is None or keep._parts is None:
+    if keep is None or keep._shared.parts is None:
         world.problems.append("no host was alive at the end")
         return
     read = keep.parts.ledger.reads

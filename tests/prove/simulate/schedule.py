@@ -229,7 +229,7 @@ class World:
                 answer.set_exception(HostGone())
         self.asked.clear()
         keep, self.keep = self.keep, None
-        if keep is not None and keep._parts is not None:
+        if keep is not None and keep._shared.parts is not None:
             _let_go(keep)
         self.memory.let_go()
         self.loop.call_later(self.random.random() * 5, self.start, context=contextvars.Context())
@@ -306,7 +306,7 @@ class World:
             return
         finally:
             self.visitors -= 1
-        if first is not None and first is self.keep and first._parts is not None:
+        if first is not None and first is self.keep and first._shared.parts is not None:
             self.problems.append("a second host was let in")
         else:
             _let_go(keep)  # the first one was dead, so this one was right to start; it ends at once
@@ -469,7 +469,7 @@ def _to_text(manifest: Manifest) -> str:
 def _let_go(keep: Keep) -> None:
     """What the kernel does for a dead process: the lock is free."""
     ledger = keep.parts.ledger
-    keep._parts = keep._host = None  # what is cleaned up after a death cleans up nothing
+    keep._shared.parts = keep._shared.host = None  # what is cleaned up after a death cleans up nothing
     os.close(ledger._lock.fd)  # type: ignore[attr-defined]
 
 
@@ -502,7 +502,7 @@ def play(
             if os.environ.get("KEEP_SIM_RAISE"):
                 raise
         finally:
-            if world.keep is not None and world.keep._parts is not None:
+            if world.keep is not None and world.keep._shared.parts is not None:
                 _let_go(world.keep)
             _bury(loop)
     return world
@@ -559,7 +559,7 @@ def _play(world: World) -> None:
 
 def _rests(world: World) -> bool:
     """Whether every order came in and nothing of it is left to do."""
-    if world.keep is None or world.keep._parts is None:
+    if world.keep is None or world.keep._shared.parts is None:
         return False
     connection = world.keep.parts.ledger._reader  # type: ignore[attr-defined]
     [[left]] = connection.execute("select (select count(*) from input_standing where waiting) "
