@@ -107,7 +107,7 @@ async def _stale_answer(parts: Any, run: Any, mutation_: Any, verdict: Any, left
 async def _record_after_call(context: Any, operation: Any, unit: Any) -> str | None:
     """Call first, write down afterwards."""
     parts, run = context.parts, context.run
-    wanted = mutation._wanted(context, operation, unit.step)
+    wanted = mutation.checked_call(context, operation, unit.step)
     decision = await parts.ledger.look(mutation._decide, context, wanted, unit)
     intent = decision.intent
     if decision.applied is not None:
@@ -183,7 +183,7 @@ _PINNED_AFTER_CALL: tuple[Patch, ...] = (
 
 async def _unchecked(context: Any, operation: Any, unit: Any) -> Any:
     """A call that came with the PrepareResult leaves, whether or not a person must see it or it was made before."""
-    wanted = mutation._wanted(context, operation, mutation.Step.MUTATE)
+    wanted = mutation.checked_call(context, operation, mutation.Step.MUTATE)
     return mutation._intent(context.parts, context.run, wanted, unit, refusals=0)
 
 
@@ -308,7 +308,7 @@ async def _guess(parts: Any, run: Run) -> None:
     await parts.ledger.write(mutations.refuse, adopted, found, why, [])
 
 
-_key = mutation._key
+_key = mutation.key_of
 _fixed_by_item = routine_run._fixed_by_item
 _stop_item = items.stop
 
@@ -397,8 +397,8 @@ BUGS: Mapping[str, Callable[[], list[Patch]]] = {
     "item_never_done": lambda: [(items, "end_item", _nothing)],
     "attempt_not_in_key": lambda: [(routine_run, "encode", _without_attempt)],
     "done_items_are_open": lambda: [(routine_run, "_unfinished", _is(True))],
-    "item_key_is_the_runs": lambda: [(mutation, "_key", _keyed_by_run)],
-    "another_content_is_sent_as_well": lambda: [(mutation, "_key", _keyed_by_text)],
+    "item_key_is_the_runs": lambda: [(mutation, "key_of", _keyed_by_run)],
+    "another_content_is_sent_as_well": lambda: [(mutation, "key_of", _keyed_by_text)],
     "results_are_not_kept": lambda: [(mutation, "_use_applied", _forgotten)],
     "stopped_item_is_done": lambda: [
         (items, "stop", lambda tx, run, becomes: _stop_item(tx, run, ItemStatus.DONE if becomes else None))],
@@ -432,7 +432,7 @@ def _without_handler(run: Run, facts: Any) -> Any:
 
 def _commit_with_state(tx: Any, run: Run, trace: Any) -> None:
     """A run that carried on one item leaves the state that it was given, as any run of its routine does."""
-    runs._commit(tx, run, run.bytes, run.prepare_result or '{"seen":0}', trace)
+    runs._commit(tx, run, run.bytes, run.prepare_result or '{"seen":0}', trace, None)
     tx.count(run.workflow_id, 0, runs=run.bytes)
 
 
