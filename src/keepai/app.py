@@ -17,13 +17,14 @@ from .engine import certificate, reconcile, retention
 from .engine.call_ends import CallEnds
 from .engine.certificate import Certification, Certifier
 from .engine.commands import Commands
-from .engine.deploy import Configured, Deployment, GrantRule, Grants
+from .engine.deploy import Configured, Deployment, GrantRule, Grants, foresee
 from .engine.deploy import deploy as deploy_script
 from .engine.host import Host
 from .engine.host_parts import Parts
 from .engine.repair import RepairHook
 from .engine.retention import Pruned
 from .engine.telling import Teller
+from .engine.verdict import DeployVerdict
 from .ledger.base import Reader
 from .ledger.opening import open_deliveries, open_ledger
 from .model.clock import Clock, SystemClock
@@ -138,6 +139,17 @@ class Keep:
             await self.host.join()  # a new workflow is nobody's yet
         self.host.wake()
         return done
+
+    async def verdict(
+        self, source: str, *, workflow_id: str | None = None, grants: Grants = None, configured: Configured = None,
+        cases: str | None = None,
+    ) -> DeployVerdict:
+        """What a deploy of this script would do to everything that is open; nothing of it stays. Raises what the deploy
+        would, but for events that it would strand: those are named."""
+        return await foresee(
+            self.parts, source, workflow_id=workflow_id, grants=grants, author="person", actor=self._actor,
+            configured=configured, cases=cases,
+        )
 
     async def certify(self, source: str, *, cases: str | None = None, script: str = "the script") -> Certification:
         """Try a script with everything that can go wrong, in a process of its own; keep a certificate if it passes."""

@@ -28,6 +28,11 @@ def _nobody(workflow_id: str | None = None) -> None:
     """Before there is a host, nobody is woken."""
 
 
+def _rests(workflow_id: str) -> bool:
+    """Before there is a host, nothing is run."""
+    return False
+
+
 @dataclass(frozen=True)
 class Loaded:
     """One script version, ready to run."""
@@ -56,6 +61,7 @@ class Parts:
     inboxes: Mapping[str, Inbox] = field(default_factory=dict)  # the connectors that take deliveries in
     line: Line = field(default_factory=Line)  # who waits for a connection that has a limit
     wake: Callable[[str | None], None] = _nobody  # has the host look at a workflow again
+    at_work: Callable[[str], bool] = _rests  # whether a run of a workflow may be under way at this moment
     _scripts: dict[tuple[str, int, int], Loaded] = field(default_factory=dict)
     _limits: tuple[Policy, Limits] | None = None  # as made of this policy
 

@@ -1,0 +1,135 @@
+"""`keep.verdict`: what a new version does to everything that is open, before it is deployed, and that it is so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from keepai.engine.verdict import DeployVerdict, OpenThing
+from tests.harness import APPEND, FIRE, Story, acting, consumer, producer, workflow
+
+ASK = {"gmail.send": "ask", "feed.list": "allow", "sheets.appendRow": "allow"}
+LATER = "ctx.log('version two');"
+
+
+def told(verdict: DeployVerdict, kind: str = "") -> list[tuple[str, str]]:
+    """Kind and fate of everything, in order."""
+    return [(each.kind, each.what.value) for each in verdict.things if kind in ("", each.kind)]
+
+
+async def carried(story: Story, wf: str) -> Sequence[tuple[str, str, str]]:
+    return [(run.handler, run.version, run.status) for run in await story.runs(wf, "act")]
+
+
+async def test_a_call_that_waits_for_a_person_starts_again_and_its_card_becomes_void(story: Story) -> None:
+    wf = await story.deploy_and_run(acting(), "a", "b", grants=ASK)
+    asked = await story.question(wf)
+    new = acting(before=LATER)
+    verdict = await story.keep.verdict(new)
+    assert (verdict.version, verdict.before, verdict.refused) == ("2.0", "1.0", None)
+    assert told(verdict) == [
+        ("run", "starts_again"), ("approval", "void"), ("event", "starts_again"), ("event", "waits")]
+    assert [each.id for each in verdict.things if each.kind == "approval"] == [asked.id]
+    assert [each.title for each in verdict.things if each.kind == "event"] == ["Item a", "Item b"]
+    # Nothing of it stayed: the card is there, the version is the old one, and the account is whole.
+    assert [q.id for q in await story.keep.needs_you(wf)] == [asked.id]
+    assert (await story.workflow(wf)).version == "1.0"
+    done = await story.keep.deploy(new)
+    assert done.verdict == verdict
+    await story.run()
+    assert [q.id for q in await story.keep.needs_you(wf)] != [asked.id]
+    assert await carried(story, wf) == [("act", "1.0", "superseded"), ("act", "2.0", "paused:approval")]
+
+
+async def test_a_call_whose_outcome_is_unknown_holds_its_run_under_the_old_version(story: Story) -> None:
+    story.world.on("webhook.fire").lose_answer()
+    wf = await story.deploy_and_run(acting(FIRE), "a")
+    verdict = await story.keep.verdict(acting(FIRE, before=LATER))
+    assert told(verdict) == [("run", "goes_on"), ("event", "goes_on")]
+    assert "until it is known" in verdict.things[0].words
+    await story.deploy(acting(FIRE, before=LATER))
+    await story.run()
+    assert await carried(story, wf) == [("act", "1.0", "paused:reconciliation")]
+
+
+async def test_a_call_that_happened_is_finished_with_its_outcome_by_next_of_the_new_version(story: Story) -> None:
+    wf = await story.deploy_and_run(acting(next="null.x;"), "a")
+    new = acting(next="ctx.log('mended');")
+    assert told(await story.keep.verdict(new)) == [("run", "finishes"), ("event", "finishes")]
+    await story.deploy(new)
+    await story.run()
+    assert len(story.world.effects) == 1
+    assert await carried(story, wf) == [("act", "1.0", "superseded"), ("act", "2.0", "committed")]
+
+
+async def test_events_that_nobody_takes_are_named_and_only_strand_deploys_that(story: Story) -> None:
+    wf = await story.deploy_and_run(acting("null.x;"), "a", "b")
+    gone = workflow(producers={"poll": producer()})
+    verdict = await story.keep.verdict(gone)
+    assert verdict.refused is not None
+    assert "--strand" in verdict.refused
+    assert told(verdict) == [("run", "given_up"), ("event", "nobody"), ("event", "nobody")]
+    done = await story.keep.deploy(gone, strand=True)
+    assert done.verdict is not None
+    assert done.verdict.things == verdict.things
+    await story.run()
+    assert await carried(story, wf) == [("act", "1.0", "abandoned")]
+    assert [event.status for event in await story.events(wf, "in")] == ["pending", "pending"]
+
+
+async def test_results_that_a_new_handler_takes_become_work(story: Story) -> None:
+    await story.deploy_and_run(workflow(producers={"poll": producer()}), "a", "b")
+    verdict = await story.keep.verdict(acting())
+    assert told(verdict) == [("event", "becomes_work"), ("event", "becomes_work")]
+    assert verdict.not_tried == 2
+
+
+async def test_a_new_workflow_and_the_same_script_have_nothing_open(story: Story) -> None:
+    assert (await story.keep.verdict(acting())).workflow_id is None
+    await story.deploy_and_run(acting("null.x;"), "a")
+    same = await story.keep.verdict(acting("null.x;"))
+    assert (same.changed, same.things) == (False, ())
+
+
+async def test_a_verdict_is_not_remembered_by_the_host(story: Story) -> None:
+    """Version 2.0 that was looked at and version 2.0 that is deployed are two scripts."""
+    wf = await story.deploy_and_run(acting("null.x;"), "a")
+    await story.keep.verdict(workflow(producers={"poll": producer()}))
+    await story.deploy(acting(APPEND))
+    await story.run()
+    assert [effect.operation for effect in story.world.effects] == ["sheets.appendRow"]
+    assert (await story.workflow(wf)).version == "2.0"
+
+
+async def test_an_approval_that_has_expired_is_not_asked_for_again_under_a_new_version(story: Story) -> None:
+    wf = await story.deploy_and_run(acting(), "a", grants=ASK)
+    story.clock.advance(hours=25)
+    new = acting(FIRE)
+    assert told(await story.keep.verdict(new, grants="all"))[:2] == [("run", "starts_again"), ("approval", "void")]
+    await story.deploy(new)
+    await story.run()
+    assert [row["status"] for row in await story.rows("approval_all", workflow_id=wf)] == ["void"]
+
+
+@pytest.mark.parametrize("held", ["paused", "stopped"])
+async def test_a_workflow_that_a_person_holds_says_when_it_is_that_something_happens(story: Story, held: str) -> None:
+    wf = await story.deploy_and_run(acting("null.x;"), "a")
+    await (story.keep.pause if held == "paused" else story.keep.stop)(wf)
+    [run] = [each for each in (await story.keep.verdict(acting())).things if each.kind == "run"]
+    assert isinstance(run, OpenThing)
+    assert f"when the workflow is resumed: it is {held}" in run.words
+
+
+async def test_what_is_parked_and_what_a_routine_left_have_a_fate_too(story: Story) -> None:
+    routine = """
+  await ctx.withItem("one", "The first", async ctx => { await ctx.gmail.send({ to: "ann" }); });"""
+    source = workflow(producers={"poll": producer()}, consumers={"act": consumer(mutate=FIRE)})
+    with_routine = source.replace("producers: {", f"routines: {{ work: {{ schedule: {{ interval: '5m' }}, "
+                                  f"handler: async (ctx) => {{ {routine} }} }} }},\n  producers: {{", 1)
+    story.world.on("gmail.send").lose_answer()
+    story.world.on_reconcile("gmail.send").unknown()
+    wf = await story.deploy_and_run(with_routine, grants="all")
+    verdict = await story.keep.verdict(source)
+    assert told(verdict, "item") in ([("item", "goes_on")], [("item", "nobody")])
+    assert wf
