@@ -24,6 +24,7 @@ from .engine.host_parts import Parts
 from .engine.repair import RepairHook
 from .engine.retention import Pruned
 from .engine.telling import Teller
+from .engine.tried_verdict import tried
 from .engine.verdict import DeployVerdict
 from .ledger.base import Reader
 from .ledger.opening import open_deliveries, open_ledger
@@ -85,7 +86,7 @@ class Keep:
                 workers_max=self._policy.workers_max, speculate=self._policy.speculate),
             connectors={c.name: redacted(c, redactor) for c in self._connectors}, surface=self._surface,
             policy=self._policy, clock=self._clock, ids=ledger.ids, repair=self._repair, redactor=redactor,
-            call_ends=CallEnds(self._clock.steady_ms()),
+            call_ends=CallEnds(self._clock.steady_ms()), place=self._path,
             inboxes={each.name: each for each in self._connectors if isinstance(each, Inbox)},
         )
         if redactor is not None:
@@ -142,14 +143,17 @@ class Keep:
 
     async def verdict(
         self, source: str, *, workflow_id: str | None = None, grants: Grants = None, configured: Configured = None,
-        cases: str | None = None,
+        cases: str | None = None, rehearse: bool = False,
     ) -> DeployVerdict:
         """What a deploy of this script would do to everything that is open; nothing of it stays. Raises what the deploy
-        would, but for events that it would strand: those are named."""
-        return await foresee(
+        would, but for events that it would strand: those are named.
+
+        What the new version can take is tried on a copy, with nothing sent; with `rehearse`, reads are real."""
+        foreseen = await foresee(
             self.parts, source, workflow_id=workflow_id, grants=grants, author="person", actor=self._actor,
             configured=configured, cases=cases,
         )
+        return await tried(self.parts, source, foreseen, grants=grants, rehearse=rehearse)
 
     async def certify(self, source: str, *, cases: str | None = None, script: str = "the script") -> Certification:
         """Try a script with everything that can go wrong, in a process of its own; keep a certificate if it passes."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from keepai.engine.verdict import DeployVerdict, OpenThing
-from tests.harness import APPEND, FIRE, Story, acting, consumer, producer, workflow
+from tests.harness import APPEND, FIRE, NOTHING, Story, acting, consumer, producer, workflow
 
 ASK = {"gmail.send": "ask", "feed.list": "allow", "sheets.appendRow": "allow"}
 LATER = "ctx.log('version two');"
@@ -16,6 +16,11 @@ LATER = "ctx.log('version two');"
 def told(verdict: DeployVerdict, kind: str = "") -> list[tuple[str, str]]:
     """Kind and fate of everything, in order."""
     return [(each.kind, each.what.value) for each in verdict.things if kind in ("", each.kind)]
+
+
+def tried(verdict: DeployVerdict) -> list[str | None]:
+    """What came of each of them on the copy, in order."""
+    return [each.tried and each.tried.value for each in verdict.things]
 
 
 async def carried(story: Story, wf: str) -> Sequence[tuple[str, str, str]]:
@@ -36,7 +41,8 @@ async def test_a_call_that_waits_for_a_person_starts_again_and_its_card_becomes_
     assert [q.id for q in await story.keep.needs_you(wf)] == [asked.id]
     assert (await story.workflow(wf)).version == "1.0"
     done = await story.keep.deploy(new)
-    assert done.verdict == verdict
+    assert done.verdict is not None
+    assert told(done.verdict) == told(verdict)
     await story.run()
     assert [q.id for q in await story.keep.needs_you(wf)] != [asked.id]
     assert await carried(story, wf) == [("act", "1.0", "superseded"), ("act", "2.0", "paused:approval")]
@@ -56,7 +62,9 @@ async def test_a_call_whose_outcome_is_unknown_holds_its_run_under_the_old_versi
 async def test_a_call_that_happened_is_finished_with_its_outcome_by_next_of_the_new_version(story: Story) -> None:
     wf = await story.deploy_and_run(acting(next="null.x;"), "a")
     new = acting(next="ctx.log('mended');")
-    assert told(await story.keep.verdict(new)) == [("run", "finishes"), ("event", "finishes")]
+    verdict = await story.keep.verdict(new)
+    assert told(verdict) == [("run", "finishes"), ("event", "finishes")]
+    assert "it would commit" in verdict.things[0].words
     await story.deploy(new)
     await story.run()
     assert len(story.world.effects) == 1
@@ -80,9 +88,11 @@ async def test_events_that_nobody_takes_are_named_and_only_strand_deploys_that(s
 
 async def test_results_that_a_new_handler_takes_become_work(story: Story) -> None:
     await story.deploy_and_run(workflow(producers={"poll": producer()}), "a", "b")
-    verdict = await story.keep.verdict(acting())
+    verdict = await story.keep.verdict(acting(), grants="all")
     assert told(verdict) == [("event", "becomes_work"), ("event", "becomes_work")]
-    assert verdict.not_tried == 2
+    assert tried(verdict) == ["taken", "taken"]
+    assert [each.assumed for each in verdict.things] == [False, True]
+    assert story.world.effects == []
 
 
 async def test_a_new_workflow_and_the_same_script_have_nothing_open(story: Story) -> None:
@@ -133,3 +143,44 @@ async def test_what_is_parked_and_what_a_routine_left_have_a_fate_too(story: Sto
     verdict = await story.keep.verdict(source)
     assert told(verdict, "item") in ([("item", "goes_on")], [("item", "nobody")])
     assert wf
+
+
+# -- what is tried on a copy ------------------------------------------------------------------------
+
+
+async def test_an_event_on_which_the_new_script_fails_is_named_with_the_line(story: Story) -> None:
+    await story.deploy_and_run(acting("null.x;"), "a", "b", "c")
+    faulty = acting(before="const [first] = await ctx.peek('in');\nif (first?.messageId === 'b') null.x;\n")
+    verdict = await story.keep.verdict(faulty, grants="all")
+    events = [each for each in verdict.things if each.kind == "event"]
+    line = next(n for n, text in enumerate(faulty.splitlines(), 1) if "null.x" in text)
+    assert [each.tried for each in events] == ["taken", None, None]
+    assert f"fail at line {line}" in verdict.because[0]
+    assert verdict.not_tried == 2
+
+
+async def test_what_reads_is_tried_only_if_that_is_wanted(story: Story) -> None:
+    await story.deploy_and_run(acting("null.x;"), "a", "b")
+    reading, before = acting(before="await ctx.feed.list({});"), story.feed.count
+    verdict = await story.keep.verdict(reading, grants="all")
+    assert (set(tried(verdict)), story.feed.count) == ({None}, before)
+    assert (verdict.not_tried, verdict.because) == (3, ("it reads feed.list",))
+    rehearsed = await story.keep.verdict(reading, grants="all", rehearse=True)
+    assert (tried(rehearsed), story.feed.count > before) == (["taken", "taken", "taken"], True)
+    assert story.world.effects == []
+
+
+async def test_an_event_that_the_new_script_leaves_or_passes_is_told_apart(story: Story) -> None:
+    await story.deploy_and_run(workflow(producers={"poll": producer()}), "a", "b")
+    picky = acting("if (prepared.data.messageId === 'b') return;" + FIRE)
+    assert tried(await story.keep.verdict(picky, grants="all")) == ["taken", "passed"]
+    blind = workflow(producers={"poll": producer()}, consumers={"act": consumer(NOTHING)})
+    assert tried(await story.keep.verdict(blind)) == ["left", "left"]
+
+
+async def test_a_call_that_would_wait_for_a_person_is_foreseen(story: Story) -> None:
+    await story.deploy_and_run(workflow(producers={"poll": producer()}), "a", "b")
+    verdict = await story.keep.verdict(acting(), grants=ASK)
+    assert tried(verdict) == ["asks", "asks"]
+    assert "“" in verdict.things[0].words
+    assert await story.keep.needs_you() == []

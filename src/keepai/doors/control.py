@@ -48,6 +48,8 @@ class NoHost(Exception):
 REQUESTS: Mapping[str, Mapping[str, Param]] = MappingProxyType({
     **{name: act.params for name, act in acts.REQUESTS.items()},
     "needs_you": {"wf": Param((str,))}, "page_origin": {}, "explain": {"id": Param((str,), required=True)},
+    "verdict": {**{name: param for name, param in acts.ACTS["deploy"].params.items() if name != "strand"},
+                "rehearse": Param((bool,))},
 })
 
 

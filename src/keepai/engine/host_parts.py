@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ..connectors.base import Connector
@@ -53,6 +54,7 @@ class Parts:
     clock: Clock
     ids: Ids
     call_ends: CallEnds
+    place: str | Path = ""  # of the ledger: a file or an address
     repair: Callable[[Any], Awaitable[Any]] | None = None  # see engine/repair.py
     redactor: Redactor | None = None  # knows the secrets of the connectors; None: they have none
     calls: set[asyncio.Task[None]] = field(default_factory=set)  # given up, but not ended yet

@@ -30,12 +30,19 @@ class Fate(StrEnum):
     GIVEN_UP = "given_up"  #: the new version has no such handler: the run ends, and its events wait again
     NOBODY = "nobody"  #: nobody takes it any more
     VOID = "void"  #: the question to a person goes away unanswered
-    WAITS = "waits"  #: a handler of the new version can take it; whether it does was not tried
+    WAITS = "waits"  #: a handler of the new version is offered it
     BECOMES_WORK = "becomes_work"  #: it was a result that nobody took, and the new version takes it
-    RESERVED = "reserved"  #: tried: it would be reserved
-    SKIPPED = "skipped"  #: tried: it would be skipped
-    LEFT = "left"  #: tried: the handler would look at it and leave it
-    FAILS = "fails"  #: tried: the run that takes it would fail
+
+
+class Tried(StrEnum):
+    """What came of it on a copy."""
+
+    TAKEN = "taken"  #: it would be taken, and a call would be made for it
+    PASSED = "passed"  #: it would be taken, and nothing would be sent for it
+    LEFT = "left"  #: the handler would look at it and leave it
+    ASKS = "asks"  #: it would be taken, and a person would be asked
+    STOPS = "stops"  #: the run that takes it would stop
+    FAILS = "fails"  #: the same, by a fault of the script
 
 
 @dataclass(frozen=True)
@@ -48,8 +55,8 @@ class OpenThing(Record):
     what: Fate
     words: str
     run_id: str | None = None  # the run that has it in hand
+    tried: Tried | None = None  # None: it was not tried
     at: str | None = None  # line and column of the new script, where it would fail
-    tried: bool = False
     assumed: bool = False  # it was tried with a result that was made up, and may come out differently
 
 
@@ -224,6 +231,12 @@ def _item(row: Row, now: Now, holder: OpenThing | None) -> OpenThing:
     return OpenThing("item", str(row["id"]), str(row["title"]), what, words, row["held_by"])
 
 
+def can_be_tried(thing: OpenThing) -> bool:
+    """Whether a handler of the new version can take it."""
+    goes_to = (Fate.WAITS, Fate.BECOMES_WORK, Fate.STARTS_AGAIN)
+    return thing.what in goes_to or (thing.what is Fate.FINISHES and thing.kind != "event")
+
+
 def untried(things: Sequence[OpenThing]) -> int:
     """How many of these a handler of the new version can take, without anybody having tried what it does."""
-    return sum(not each.tried and each.what in (Fate.WAITS, Fate.BECOMES_WORK, Fate.STARTS_AGAIN) for each in things)
+    return sum(each.tried is None and can_be_tried(each) for each in things)

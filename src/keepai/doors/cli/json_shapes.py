@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from ...engine.certificate import Certification
 from ...engine.deploy import Deployment
 from ...engine.retention import Pruned
+from ...engine.verdict import DeployVerdict
 from ...ledger.base import SeenHost
 from ...ledger.checks import Check
 from ...ledger.moving import Moved
@@ -99,10 +100,11 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "deploy": {
         "": _DEPLOYED, "if the script has errors": {"findings": [_FINDING]},
         "with --dry-run": {"dry_run": YES, **of(Rehearsal), "deployment": _DEPLOYED},
+        "with --verdict": of(DeployVerdict),
     },
     "fix": {"": {"repair": TEXT, "workflow_id": TEXT}},
     "rollback": {
-        "": {**_DEPLOYED, "rolled_back_to": TEXT, "run": {"?": {"id": TEXT, "status": TEXT, "then": TEXT}}},
+        "": {**_DEPLOYED, "rolled_back_to": TEXT},
         "with --list": [{"version": TEXT, "active": YES, "author": TEXT, "hash": TEXT, "activated_at": TIME}],
     },
     "graph": {"": {

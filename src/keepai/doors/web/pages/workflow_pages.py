@@ -25,6 +25,7 @@ from ....reading.look import Look
 from ....reading.overview import glances, standing_of, traffic
 from ....reading.parked_runs import GOES_ON
 from ....reading.shared_hosts import no_runner, place, runner
+from ....reading.verdict_words import fate_groups, not_tried
 from ....reading.wording import kept_bytes
 from ....reading.workflow_details import VersionInfo, schedule_text
 from ....script.topic_graph import Graph, Vertex, graph
@@ -140,6 +141,29 @@ def _pieces(lines: Sequence[Sequence[Piece]], line: DiffLine) -> Sequence[Piece]
     return pieces if "".join(text for _, text in pieces) == line.text else (("", line.text),)
 
 
+async def _shown_versions(request: Request) -> Response:
+    """Two versions side by side; of one that is not active, what deploying its text would do to what is open."""
+    named, chosen = request.path_params["wf"], request.query_params.get("to")
+    verdict = await _foreseen(request, named, chosen) if chosen and LIVE not in request.headers else None
+    foreseen = {"verdict": verdict, "groups": fate_groups(verdict["things"]) if verdict else (), "untried": not_tried}
+    return await show(request, "versions.html", lambda look, request: {**_versions(look, request), **foreseen})
+
+
+async def _foreseen(request: Request, named: str, version: str) -> Mapping[str, Any] | None:
+    def text(look: Look) -> str | None:
+        row = look.views.workflow_row(named)
+        return None if version == f"{row['major']}.{row['minor']}" else _text_of(look, row, version)
+
+    source = await site(request).looks.read(text)
+    if source is None:
+        return None
+    try:
+        found: Mapping[str, Any] = await control.perform(site(request).keep, "verdict", {"source": source})
+    except KeepError:
+        return None  # the deploy is refused for the same reason, and says it
+    return found
+
+
 async def _roll_back(request: Request) -> Response:
     """Deploy the text of an earlier version again, by the rules of every deploy."""
     version, named = request.state.form.get("version", ""), request.path_params["wf"]
@@ -182,5 +206,5 @@ def _text_of(look: Look, row: Row, version: str) -> str:
 ROUTES = (
     Route("/", home), Route("/workflows/{wf}", _workflow),
     Route("/workflows/{wf}/roll-back", _roll_back, methods=["POST"]),
-    page("/workflows/{wf}/versions", "versions.html", _versions), page("/workflows/{wf}/blast", "blast.html", _blast),
+    Route("/workflows/{wf}/versions", _shown_versions), page("/workflows/{wf}/blast", "blast.html", _blast),
 )
