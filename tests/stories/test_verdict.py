@@ -64,7 +64,7 @@ async def test_a_call_that_happened_is_finished_with_its_outcome_by_next_of_the_
     new = acting(next="ctx.log('mended');")
     verdict = await story.keep.verdict(new)
     assert told(verdict) == [("run", "finishes"), ("event", "finishes")]
-    assert "it would commit" in verdict.things[0].words
+    assert verdict.things[0].came == "it would commit"
     await story.deploy(new)
     await story.run()
     assert len(story.world.effects) == 1
@@ -182,5 +182,5 @@ async def test_a_call_that_would_wait_for_a_person_is_foreseen(story: Story) -> 
     await story.deploy_and_run(workflow(producers={"poll": producer()}), "a", "b")
     verdict = await story.keep.verdict(acting(), grants=ASK)
     assert tried(verdict) == ["asks", "asks"]
-    assert "“" in verdict.things[0].words
+    assert "ask you whether “gmail.send" in str(verdict.things[0].came)
     assert await story.keep.needs_you() == []

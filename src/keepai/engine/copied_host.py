@@ -160,9 +160,8 @@ def ending(read: Reader, run: Run) -> Ending:
     """What has become of the lineage of a run."""
     newest = run_record(read.all("look_lineage", workflow_id=run.workflow_id, lineage=run.lineage)[-1])
     asked, sent = approval.of_run(read, newest), last_mutation(read, newest)
-    return Ending(
-        newest, _words(newest, asked is not None), _sends(sent, newest) or (
-            approval.intent_of(asked).preview if asked else None), asked.id if asked else None)
+    held = approval.intent_of(asked).preview if asked else None
+    return Ending(newest, _words(newest, held), held or _sends(sent, newest), asked.id if asked else None)
 
 
 def _sends(sent: Mutation | None, run: Run) -> str | None:
@@ -171,12 +170,12 @@ def _sends(sent: Mutation | None, run: Run) -> str | None:
     return sent.preview if here and sent is not None else None
 
 
-def _words(run: Run, asks: bool) -> str:
+def _words(run: Run, held: str | None) -> str:
     error = run.error.message if run.error else ""
     if run.state not in OPEN:
         return "it would commit" if run.state is Status.COMMITTED else f"it would be {run.status}"
-    if asks:
-        return "it would ask you whether the call may be sent"
+    if held is not None:
+        return f"it would ask you whether “{held}” may be sent"
     if run.state is Status.FAILED and run.reason is Reason.LOGIC:
         place = f" at line {run.error.line}" if run.error and run.error.line else ""
         return f"it would fail{place}: {error}"

@@ -102,16 +102,14 @@ def _of(
     run = _run_of(read, there, thing)
     if run is None:
         left = thing.kind == "event" and not held
-        return replace(thing, tried=Tried.LEFT, words=f"{thing.words} Tried: it is looked at, and left.",
-                       ) if left else thing
+        return replace(thing, tried=Tried.LEFT, came="it would be looked at, and left") if left else thing
     found = stops.get(run.lineage) or ending(read, run)
     came = _came(found)
     if came is Tried.STOPS and there.cut_off:
         return thing  # the trial ended in the midst of it
-    sends = f"; it would send “{found.sends}”" if found.sends else ""
-    words = f"{thing.words} Tried with {run.handler!r}: {found.words}{sends}."
+    sends = f"it would send “{found.sends}”, and then " if found.sends and not found.asks else ""
     assumed = first is not None and run.seq > first
-    return replace(thing, tried=came, words=words, at=found.at, assumed=assumed)
+    return replace(thing, tried=came, came=f"{sends}{found.words}", at=found.at, assumed=assumed)
 
 
 def _came(found: Ending) -> Tried:

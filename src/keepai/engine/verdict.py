@@ -56,6 +56,7 @@ class OpenThing(Record):
     words: str
     run_id: str | None = None  # the run that has it in hand
     tried: Tried | None = None  # None: it was not tried
+    came: str | None = None  # what came of that, in words
     at: str | None = None  # line and column of the new script, where it would fail
     assumed: bool = False  # it was tried with a result that was made up, and may come out differently
 

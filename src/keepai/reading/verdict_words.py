@@ -13,14 +13,13 @@ from .wording import count
 NAMED = 3
 
 LABELS: Mapping[Fate, str] = {
-    Fate.NOBODY: "nobody takes it", Fate.GIVEN_UP: "is given up", Fate.VOID: "becomes void",
-    Fate.STARTS_AGAIN: "starts again", Fate.FINISHES: "is finished",
-    Fate.BECOMES_WORK: "becomes work", Fate.WAITS: "waits", Fate.UNDER_WAY: "is under way", Fate.GOES_ON: "goes on",
+    Fate.NOBODY: "no taker", Fate.GIVEN_UP: "given up", Fate.VOID: "void", Fate.STARTS_AGAIN: "starts again",
+    Fate.FINISHES: "is finished", Fate.BECOMES_WORK: "new work", Fate.WAITS: "waits", Fate.UNDER_WAY: "under way",
+    Fate.GOES_ON: "goes on",
 }
-
 TRIED: Mapping[Tried, str] = {
-    Tried.FAILS: "would fail", Tried.STOPS: "would stop", Tried.ASKS: "would ask you", Tried.TAKEN: "would be taken",
-    Tried.PASSED: "would pass without a call", Tried.LEFT: "would be left",
+    Tried.FAILS: "fails", Tried.STOPS: "stops", Tried.ASKS: "asks you", Tried.TAKEN: "is taken",
+    Tried.PASSED: "makes no call", Tried.LEFT: "is left",
 }
 
 
@@ -32,7 +31,7 @@ class FateGroup:
     label: str
     noun: str  # `1 run`, `12 events`
     words: str
-    named: tuple[tuple[str, str], ...]  # id and title of the first of them
+    named: tuple[tuple[str, str, str], ...]  # id and title of the first of them, and what came of trying it
     more: int
 
 
@@ -43,16 +42,21 @@ def fate_groups(things: Sequence[Mapping[str, Any]]) -> list[FateGroup]:
         groups.setdefault((each["what"], each["tried"] or "", each["kind"], each["words"]), []).append(each)
     found = [
         FateGroup(
-            Fate(what), TRIED[Tried(came)] if came else LABELS[Fate(what)], count(len(those), kind), words,
-            tuple((str(each["id"]), str(each["title"])) for each in those[:NAMED]), max(0, len(those) - NAMED),
+            Fate(what), " · ".join((LABELS[Fate(what)], *([TRIED[Tried(came)]] if came else []))),
+            count(len(those), kind), words,
+            tuple((str(each["id"]), str(each["title"]), _came(each)) for each in those[:NAMED]),
+            max(0, len(those) - NAMED),
         ) for (what, came, kind, words), those in groups.items()
     ]
     return sorted(found, key=lambda each: list(LABELS).index(each.fate))
 
 
+def _came(thing: Mapping[str, Any]) -> str:
+    doubt = ", with a result before it that is made up" if thing["assumed"] else ""
+    return f"tried{doubt}: {thing['came']}" if thing["came"] else ""
+
+
 def not_tried(verdict: Mapping[str, Any]) -> str:
-    """How much of it nobody has tried, and why; empty if there is nothing."""
-    if not verdict["not_tried"]:
-        return ""
-    why = f": {'; '.join(verdict['because'])}" if verdict["because"] else ""
-    return f"{count(verdict['not_tried'], 'thing')}{why}"
+    """How much of it could not be tried, and why; empty if there is nothing."""
+    because = verdict["because"]
+    return f"{count(verdict['not_tried'], 'thing')}: {'; '.join(because)}" if because else ""

@@ -159,9 +159,10 @@ def deploy_lines(done: dict[str, Any]) -> list[str]:
 def verdict_lines(verdict: Mapping[str, Any]) -> Iterator[str]:
     """What becomes of everything that is open, a group of things with one fate after the other."""
     for each in fate_groups(verdict["things"]):
-        yield from field(each.label, f"{each.noun}. {each.words}")
-        more = f"… {each.more} more" if each.more else ""
-        yield from field("", *(f"{id}  {title}" for id, title in each.named), more)
+        yield f"  {each.label}: {each.noun}. {plain(each.words)}"
+        for id, title, came in each.named:
+            yield from field("", f"{id}  {title}{': ' if came else ''}{came}")
+        yield from field("", f"… {each.more} more" if each.more else "")
     yield from field("not named", count(verdict["more"], "thing") if verdict["more"] else "")
     yield from field("not tried", not_tried(verdict))
     yield from field("refused", verdict["refused"])
