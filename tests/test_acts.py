@@ -54,7 +54,7 @@ def test_the_engine_does_every_act_of_the_table_and_no_other() -> None:
 
 
 def test_the_control_socket_takes_every_act_and_three_looks() -> None:
-    assert set(control.REQUESTS) == set(REQUESTS) | {"needs_you", "explain", "page_origin"}
+    assert set(control.REQUESTS) == set(REQUESTS) | {"needs_you", "explain", "page_origin", "verdict", "remedies"}
     assert all(control.REQUESTS[name] == act.params for name, act in REQUESTS.items())
 
 

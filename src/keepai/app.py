@@ -21,6 +21,7 @@ from .engine.deploy import Configured, Deployment, GrantRule, Grants, foresee
 from .engine.deploy import deploy as deploy_script
 from .engine.host import Host
 from .engine.host_parts import Parts
+from .engine.remedies import OfferedAct, Remedy, stopped_run, try_remedies
 from .engine.repair import RepairHook
 from .engine.retention import Pruned
 from .engine.telling import Teller
@@ -40,6 +41,7 @@ from .reading.digest import Digest, digest
 from .reading.explain import Explanation
 from .reading.inbox_entries import inbox_entries
 from .reading.notice_texts import NoticeWriter
+from .reading.offered_acts import offered
 from .reading.unknown_outcome import CallFacts
 from .reading.views import Views
 from .runtime.base import Runtime
@@ -236,6 +238,14 @@ class Keep:
     async def explain(self, id: str) -> Explanation:
         """Why anything stands where it stands, and who or what can move it."""
         return await self._look(Views.explain, id, self._clock.now_ms())
+
+    async def remedies(self, id: str) -> tuple[Remedy, ...]:
+        """What a person could do about something that stands still, each act tried on a copy with nothing sent."""
+        found = await self.explain(id)
+        acts = [OfferedAct(act, step.subject, step.capability) for step in found.moved_by if step.subject
+                for act in offered(step.acts)]
+        run_id = await self.parts.ledger.look(stopped_run, found.workflow_id, found.id)
+        return await try_remedies(self.parts, found.workflow_id, run_id, acts)
 
     async def blast(
         self, wf: str, version: str | None = None, since: Moment | None = None, until: Moment | None = None,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
 
 from keepai.engine.verdict import DeployVerdict, OpenThing
 from tests.harness import APPEND, FIRE, NOTHING, Story, acting, consumer, producer, workflow
+from tests.routines import guarded, routine
 
 ASK = {"gmail.send": "ask", "feed.list": "allow", "sheets.appendRow": "allow"}
 LATER = "ctx.log('version two');"
@@ -131,18 +133,41 @@ async def test_a_workflow_that_a_person_holds_says_when_it_is_that_something_hap
     assert f"when the workflow is resumed: it is {held}" in run.words
 
 
-async def test_what_is_parked_and_what_a_routine_left_have_a_fate_too(story: Story) -> None:
-    routine = """
-  await ctx.withItem("one", "The first", async ctx => { await ctx.gmail.send({ to: "ann" }); });"""
-    source = workflow(producers={"poll": producer()}, consumers={"act": consumer(mutate=FIRE)})
-    with_routine = source.replace("producers: {", f"routines: {{ work: {{ schedule: {{ interval: '5m' }}, "
-                                  f"handler: async (ctx) => {{ {routine} }} }} }},\n  producers: {{", 1)
-    story.world.on("gmail.send").lose_answer()
-    story.world.on_reconcile("gmail.send").unknown()
-    wf = await story.deploy_and_run(with_routine, grants="all")
-    verdict = await story.keep.verdict(source)
-    assert told(verdict, "item") in ([("item", "goes_on")], [("item", "nobody")])
-    assert wf
+async def test_a_run_that_is_parked_starts_again_and_an_item_goes_with_its_run(story: Story) -> None:
+    wf = await story.deploy_and_run(acting(), "a", "b", grants=ASK)
+    await story.keep.set(wf, "others")
+    await story.run()
+    new = acting(before=LATER)
+    assert told(await story.keep.verdict(new), "parked run") == [("parked run", "starts_again")] * 2
+
+
+async def test_an_item_that_a_routine_left_waits_for_it_or_for_nobody(story: Story) -> None:
+    story.feed.put("a")
+    source = routine(guarded("null.x;"))
+    wf = await story.deploy_and_run(source)
+    held = await story.keep.verdict(source + "// two")
+    assert told(held) == [("run", "starts_again"), ("item", "starts_again")]
+    await story.keep.skip_run((await story.last(wf)).id)
+    story.feed.put("b")
+    await story.deploy_and_run(source + "// three")
+    other = await story.keep.verdict(source.replace("work:", "labour:"))
+    assert told(other) == [("run", "given_up"), ("item", "nobody")]
+
+
+async def test_a_run_that_works_at_this_moment_ends_under_its_version_and_nothing_is_tried(story: Story) -> None:
+    sending = asyncio.Event()
+    story.world.on("gmail.send").before(lambda params, call: sending.set()).hang(applied=True)
+    story.feed.put("a")
+    wf = await story.deploy(acting())
+    working = asyncio.ensure_future(story.keep.run_until_idle())
+    await sending.wait()
+    verdict = await story.keep.verdict(acting(before=LATER), grants="all")
+    assert told(verdict) == [("run", "under_way"), ("event", "under_way")]
+    await story.deploy(acting(before=LATER))
+    story.world.release()
+    await working
+    await story.run()
+    assert await carried(story, wf) == [("act", "1.0", "committed")]
 
 
 # -- what is tried on a copy ------------------------------------------------------------------------

@@ -20,4 +20,4 @@ async def test_the_verdict_on_a_version_is_what_comes_of_it(tmp_path: Path) -> N
         await runtime.close()
     assert [told for each in found for told in (*each.wrong, *each.stranded)] == []
     fates = sum((each.fates for each in found), Counter[str]())
-    assert {"run: starts_again", "run: finishes", "run: under_way", "approval: void", "event: waits"} <= fates.keys()
+    assert {"run: starts_again", "run: finishes", "approval: void", "event: waits"} <= fates.keys()

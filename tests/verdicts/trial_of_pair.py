@@ -61,13 +61,12 @@ class _Pair:
             load = await self._load()
             verdict = await self._verdict()
             if verdict is not None and verdict.changed:
-                before = {each.run_id: await self._run(each.run_id) for each in verdict.things if each.run_id}
                 await self._deploy(verdict)
                 self.world._plans.clear()  # from now on the outside does what it is asked
                 self.world.release()
                 await self._until_idle(load)
                 for thing in verdict.things:
-                    self._compare(thing, before)
+                    self._compare(thing)
             else:
                 self.world.release()
                 await self._until_idle(load)
@@ -152,13 +151,13 @@ class _Pair:
             await self.keep.resume(self.wf)
         await self.keep.run_until_idle()
 
-    def _compare(self, thing: OpenThing, before: dict[str | None, Any]) -> None:
+    def _compare(self, thing: OpenThing) -> None:
         """What was said of a thing against what is on record now."""
         now = self.real.get((thing.kind, thing.id))
-        if now is not None and now.what is not thing.what and Fate.UNDER_WAY not in (now.what, thing.what):
-            moved = before.get(thing.run_id)
-            if moved is None or moved["updated_at"] == self._row("run_by_id", run_id=thing.run_id)["updated_at"]:
-                self._wrong(thing, f"the deploy itself said {now.what}")
+        under_way = any(each.what is Fate.UNDER_WAY for each in self.real.values())
+        moved = now is None or now.run_id != thing.run_id  # the host went on between the verdict and the deploy
+        if now is not None and not moved and now.what is not thing.what and not under_way:
+            self._wrong(thing, f"the deploy itself said {now.what}")
         self.judged.fates[f"{thing.kind}: {thing.what.value}"] += 1
         told = {"run": self._of_run, "parked run": self._of_run, "approval": self._of_approval,
                 "event": self._of_event, "item": self._of_item}.get(thing.kind, lambda each: None)(thing)
@@ -277,9 +276,6 @@ class _Pair:
 
     async def _workflow(self) -> Any:
         return next(each for each in await self.keep.workflows() if each.id == self.wf)
-
-    async def _run(self, run_id: str | None) -> Any:
-        return self._row("run_by_id", run_id=run_id)
 
     def _row(self, query: str, **params: Any) -> Any:
         return reads(self.keep.parts.ledger).one(query, **params)

@@ -48,6 +48,7 @@ class NoHost(Exception):
 REQUESTS: Mapping[str, Mapping[str, Param]] = MappingProxyType({
     **{name: act.params for name, act in acts.REQUESTS.items()},
     "needs_you": {"wf": Param((str,))}, "page_origin": {}, "explain": {"id": Param((str,), required=True)},
+    "remedies": {"id": Param((str,), required=True)},
     "verdict": {**{name: param for name, param in acts.ACTS["deploy"].params.items() if name != "strand"},
                 "rehearse": Param((bool,))},
 })
@@ -56,7 +57,7 @@ REQUESTS: Mapping[str, Mapping[str, Param]] = MappingProxyType({
 async def perform(keep: Keep, act: str, params: Mapping[str, Any]) -> Any:
     """Do one act on an open `Keep`, and give its result as JSON."""
     result = await getattr(keep, act)(**params)
-    return [_plain(each) for each in result] if isinstance(result, list) else _plain(result)
+    return [_plain(each) for each in result] if isinstance(result, list | tuple) else _plain(result)
 
 
 def _plain(result: Any) -> Any:
