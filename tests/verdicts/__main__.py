@@ -21,6 +21,7 @@ MEMORY = "/dev/shm"
 async def main(pairs: int, first: int, budget: float) -> int:
     """Judge the pairs for which there is time; 1 if a verdict was wrong."""
     begun, fates, tried, wrong, stranded, done = perf_counter(), Counter[str](), Counter[str](), 0, 0, 0
+    moved = 0
     runtime = JavaScriptRuntime(workers_max=Policy().workers_max, speculate=Policy().speculate)
     try:
         for seed in range(first, first + pairs):
@@ -28,6 +29,7 @@ async def main(pairs: int, first: int, budget: float) -> int:
                 break
             judged = await judge(seed, runtime, MEMORY if os.access(MEMORY, os.W_OK) else None)
             done, fates, tried = done + 1, fates + judged.fates, tried + judged.tried
+            moved += judged.moved
             wrong, stranded = wrong + len(judged.wrong), stranded + len(judged.stranded)
             for told in (*judged.wrong, *judged.stranded):
                 print(f"seed {seed}: {told}", flush=True)
@@ -37,8 +39,8 @@ async def main(pairs: int, first: int, budget: float) -> int:
         print(f"{name:28} {number:6}")
     for name, number in sorted(tried.items()):
         print(f"tried: {name:21} {number:6}")
-    print(f"{done} pairs in {perf_counter() - begun:.0f} s: {sum(fates.values())} verdicts, {wrong} wrong, "
-          f"{stranded} pairs with something stranded")
+    print(f"{done} pairs in {perf_counter() - begun:.0f} s: {sum(fates.values())} verdicts "
+          f"({moved} more moved before the deploy), {wrong} wrong, {stranded} pairs with something stranded")
     return int(wrong + stranded > 0 or not done)
 
 

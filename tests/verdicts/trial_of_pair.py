@@ -33,6 +33,7 @@ class Judged:
 
     fates: Counter[str] = field(default_factory=Counter)
     tried: Counter[str] = field(default_factory=Counter)
+    moved: int = 0  # things that the load moved between the verdict and the deploy
     wrong: list[str] = field(default_factory=list)
     stranded: list[str] = field(default_factory=list)
 
@@ -65,8 +66,10 @@ class _Pair:
                 self.world._plans.clear()  # from now on the outside does what it is asked
                 self.world.release()
                 await self._until_idle(load)
+                both = (*verdict.things, *self.real.values())
+                at_work = any(each.what is Fate.UNDER_WAY for each in both)
                 for thing in verdict.things:
-                    self._compare(thing)
+                    self._compare(thing, at_work=at_work)
             else:
                 self.world.release()
                 await self._until_idle(load)
@@ -155,13 +158,18 @@ class _Pair:
             await self.keep.resume(self.wf)
         await self.keep.run_until_idle()
 
-    def _compare(self, thing: OpenThing) -> None:
-        """What was said of a thing against what is on record now."""
+    def _compare(self, thing: OpenThing, *, at_work: bool) -> None:
+        """What was said of a thing against what is on record now. What the load moved between the verdict and the
+        deploy is judged by what the deploy itself said of it, in its own transaction."""
         now = self.real.get((thing.kind, thing.id))
-        under_way = any(each.what is Fate.UNDER_WAY for each in self.real.values())
-        moved = now is None or now.run_id != thing.run_id  # the host went on between the verdict and the deploy
-        if now is not None and not moved and now.what is not thing.what and not under_way:
-            self._wrong(thing, f"the deploy itself said {now.what}")
+        if now is None:
+            self.judged.moved += 1  # it was done with when the deploy came
+            return
+        if now.what is not thing.what:
+            if not at_work and now.run_id == thing.run_id:
+                self._wrong(thing, f"the deploy itself said {now.what}")
+            self.judged.moved += 1
+            thing = now
         self.judged.fates[f"{thing.kind}: {thing.what.value}"] += 1
         told = {"run": self._of_run, "parked run": self._of_run, "approval": self._of_approval,
                 "event": self._of_event, "item": self._of_item}.get(thing.kind, lambda each: None)(thing)

@@ -173,7 +173,8 @@ def _sends(sent: Mutation | None, run: Run) -> str | None:
 def _words(run: Run, held: str | None) -> str:
     error = run.error.message if run.error else ""
     if run.state not in OPEN:
-        return "it would commit" if run.state is Status.COMMITTED else "it would be given up, and what it had waits again"
+        given_up = "it would be given up, and what it had waits again"
+        return "it would commit" if run.state is Status.COMMITTED else given_up
     if held is not None:
         return f"it would ask you whether “{held}” may be sent"
     if run.state is Status.FAILED and run.reason is Reason.LOGIC:

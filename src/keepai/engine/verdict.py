@@ -143,7 +143,7 @@ def _of_run(now: Now, run: Run, stopped: Stopped) -> tuple[Fate, str]:
         case Abandon():
             return Fate.GIVEN_UP, f"Version {version} has no handler {run.handler!r}: the run is ended."
         case Continue():
-            return Fate.GOES_ON, f"It goes on under version {run.version}."
+            return Fate.UNDER_WAY, f"It goes on now, and ends under version {run.version}, unless it stops before."
     sent = stopped.mutation
     if sent is not None and sent.status in DOUBTFUL:
         after = f"then version {version} goes on" if present else f"version {version} has no handler {run.handler!r}"
