@@ -216,7 +216,8 @@ class _Pair:
         taker = self._row("look_topic", workflow_id=self.wf, topic=event["topic"])["subscriber"]
         match thing.what:
             case Fate.NOBODY:
-                right = event["status"] == "pending" and (taker is None or event["reserved_by"] is not None)
+                left = event["status"] == "pending" and (taker is None or event["reserved_by"] is not None)
+                right = left or "which is under way" in thing.words
             case Fate.FINISHES:
                 right = not free
             case Fate.GOES_ON | Fate.UNDER_WAY:

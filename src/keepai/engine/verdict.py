@@ -192,6 +192,9 @@ def _event(
 ) -> OpenThing:
     version, holder = "{}.{}".format(*now.active), runs.get(row["reserved_by"])
     what, words = _of_event(row, topic, version, before, holder)
+    working = next((each for each in runs.values() if each.what is Fate.UNDER_WAY), None)
+    if working is not None and holder is None:
+        words += f" Unless run {working.id} takes it, which is under way."
     title = row["title"] or f"{row['topic']}/{row['message_id']}"
     return OpenThing("event", str(row["id"]), str(title), what, words, row["reserved_by"])
 
