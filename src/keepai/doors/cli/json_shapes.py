@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from ...engine.certificate import Certification
 from ...engine.deploy import Deployment
+from ...engine.remedies import Remedy
 from ...engine.retention import Pruned
 from ...engine.verdict import DeployVerdict
 from ...ledger.base import SeenHost
@@ -139,7 +140,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "deliveries": {"": [of(records.InboxEntry)]},
     "replay": {"": _ACT},
     "show": {"": {"what": TEXT, "id": TEXT, "shown": NUMBER, "history": [_MOVE], "acts": [_DONE], "*": ANY}},
-    "why": {"": of(Explanation)},
+    "why": {"": {**of(Explanation), "tried": {"?": [of(Remedy)]}}},
     "blast": {"": of(Blast)},
     "logs": {"; with -f a line for each": [{**of(records.Traced), "handler": TEXT, "at": TIME}]},
     **{act.command: {"": _ACT} for act in ACTS.values() if "shown" in act.params},

@@ -101,7 +101,7 @@ async def _tried(request: Request) -> Response:
     def read(look: Look, request: Request) -> Mapping[str, Any]:
         run = look.views.run(id)
         return {"wf": look.views.workflow_row(run.workflow_id), "run": run, "tried": found, "why": why,
-                "label": lambda act: meaning(act).label or act}
+                "label": lambda act: meaning(act).label or "Deploy a mended script"}
 
     return await show(request, "tried.html", read)
 
