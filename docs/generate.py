@@ -33,6 +33,7 @@ from keepai.model.acts import ACTS, ANSWERS, REQUESTS
 from keepai.model.errors import OUTCOMES, Consequence, KeepError
 from keepai.model.operations import ALLOWED, MUTATE_BY_ID, Kind, Step
 from keepai.model.policy import settings as policy_settings
+from keepai.model.principals import Role
 from keepai.model.records import Error, Escalation, Event, Input, Item, Mutation, Output, Record, Run, Workflow
 from keepai.model.states import MACHINES, REASONS, Machine, as_mermaid, shown
 from keepai.notices import TYPES as CHANNELS
@@ -60,6 +61,7 @@ ABOUT = {
     "workflow": "Whether a workflow runs. Only people change it. \"Blocked\" means that its open run waits.",
     "approval": "What became of the question whether one exact call may be made.",
     "repair": "What became of one attempt to correct a script that failed.",
+    "proposal": "What became of a script that somebody proposed. Only a person's yes deploys it.",
 }
 TITLES = {name: name.capitalize() for name in MACHINES} | {"phase": "Phase of a run", "status": "Status of a run"}
 
@@ -224,17 +226,17 @@ LIMITS: Mapping[str, str] = {
                             "peek_default peek_max peek_bytes_max",
     "One value": "payload_bytes_max state_bytes_max prepare_bytes_max",
     "One run": "events_per_run_max run_bytes_max reservations_max items_per_run_max trace_bytes_max "
-               "trace_bytes_per_run_max chain_max",
-    "One workflow": "workflow_bytes_max revisions_max stale_s parked_max",
+               "trace_bytes_per_run_max chain_max recording_bytes_max",
+    "One workflow": "workflow_bytes_max revisions_max stale_s parked_max recordings_max",
     "Calls to outside systems": "call_s retry_first_s retry_longest_s retries_max settle_s reconcile_s "
                                 "reconcile_first_s reconcile_longest_s reconciles_max reconcile_total_s",
     "Schedules": "producer_interval_s wake_soonest_s wake_latest_s recheck_s",
     "People and repairs": "approval_s notify_s notify_retry_first_s notify_retry_longest_s notify_remind_s "
-                          "repairs_max repair_s",
+                          "repairs_max repair_s proposal_s",
     "One host": "runs_at_once_max workers_max crashes_max connections_max connections_per_address_max request_s "
                 "retention_days",
 }
-NO_LIMITS = {"certified", "mutate_reads", "speculate"}  # settings that limit nothing
+NO_LIMITS = {"certified", "mutate_reads", "recordings", "repairs", "speculate"}  # settings that limit nothing
 
 
 def limits_page() -> str:
@@ -299,14 +301,20 @@ def acts_page() -> str:
     head = (
         "# Acts\n\nWhat people and programs do. Each act is a method of `Keep` with these parameters, a command, and "
         "where it has a button, what the page says. `shown` is the version of what the person saw: if anything of it "
-        "has changed since, the act is refused. Acts marked * can change what a workflow may do.\n\n"
+        "has changed since, the act is refused. Acts marked * can change what a workflow may do. For a role that does "
+        "not have an act there is no such act: no door offers it.\n\n"
     )
-    asked = ((f"`{name}({', '.join(act.params)})`{' *' if act.permits else ''}", act.help, _typed(name),
-              act.label or "–") for name, act in REQUESTS.items())
-    answers = ((f"`{name}`", ACTS[name].comes, _typed(name), ACTS[name].label) for name in ANSWERS)
-    columns = ("Command", "Button")
+    asked = ((f"`{name}({', '.join(act.params)})`{' *' if act.permits else ''}", act.help, _roles(act.roles),
+              _typed(name), act.label or "–") for name, act in REQUESTS.items())
+    answers = ((f"`{name}`", ACTS[name].comes, _roles(ACTS[name].roles), _typed(name),
+                ACTS[name].label) for name in ANSWERS)
+    columns = ("Roles", "Command", "Button")
     return head + rows(("Act", "Does", *columns), asked) + "\n## Answers that `resolve` takes\n\n" + rows(
         ("Answer", "What comes of it", *columns), answers)
+
+
+def _roles(roles: frozenset[Role]) -> str:
+    return ", ".join(each for each in Role if each in roles)
 
 
 def _typed(act: str) -> str:
@@ -400,7 +408,8 @@ def _host() -> str:
     """`Keep`, its methods in the groups in which they stand."""
     source = inspect.getsource(Keep)
     parts = re.split(r"^    # -- (\w+).* -+$", source, flags=re.MULTILINE)
-    text = f"## Keep\n\n`{_signature(Keep, 'Keep')}`\n\n{inspect.getdoc(Keep)} Every method is a coroutine.\n\n"
+    text = f"## Keep\n\n`{_signature(Keep, 'Keep')}`\n\n{inspect.getdoc(Keep)} Every method is a coroutine, except "
+    text += "`acting_as(principal)`: it gives the same open host for somebody else, with the acts of their role.\n\n"
     groups = []
     for title, body in zip(parts[1::2], parts[2::2], strict=True):
         names = re.findall(r"^    async def ([a-z]\w*)\(", body, re.MULTILINE)

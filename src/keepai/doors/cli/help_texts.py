@@ -11,6 +11,7 @@ from ...model.acts import ACTS, REQUESTS
 _SAMPLES = {
     "workflow": "invoices", "run": "run_01m7", "approval": "apr_01m7", "event": "evt_01m7", "input": "inp_01m7",
     "mutation": "mut_01m7",
+    "proposal": "prp_01m7",
 }
 
 #: Command → what somebody would type, with what it is for.
@@ -21,6 +22,9 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "init": ("keep init invoices           # then: cd invoices, keep test, keep dev",
              "keep init --connector tickets   # here; then: keep test-connector tickets.py",),
     "check": ("keep check                   # every script here", "keep check invoices.js --json"),
+    "plan": ('keep plan "add a row to the sheet for every mail with an invoice"',
+             'keep plan --continue prp_01m7 "also leave out those from the tax office"'),
+    "repair": ("keep repair invoices",),
     "types": ("keep types keep.d.ts",),
     "test-connector": ("keep test-connector tickets.py",),
     "test": ("keep test                    # every case here", "keep test invoices.js -k lost"),
@@ -31,6 +35,8 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "keep deploy invoices.js --dry-run",
     ),
     "fix": ('keep fix invoices mended.js --note "an empty subject"',),
+    "propose": ('keep propose invoices.js --why "invoices without a number are filed too"',),
+    "proposals": ("keep proposals", "keep proposals prp_01m7      # all of one"),
     "rollback": ("keep rollback invoices       # to the text before", "keep rollback invoices 1.0"),
     "graph": ("keep graph invoices", "keep graph invoices.js --svg > invoices.svg"),
     "connect": (
@@ -56,11 +62,15 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "runs": ("keep runs invoices --last 20",),
     "show": ("keep show run_01m7             # the beginning of an id is enough",),
     "why": ("keep why inp_01m7",),
+    "shadow": ("keep shadow invoices invoices.js", "keep shadow invoices invoices.js --last 50"),
     "blast": ("keep blast invoices --version 1.3",),
     "logs": ("keep logs invoices -f",),
     "deliveries": ("keep deliveries orders --last 10",),
     **{act.command: (f"keep {act.command} {_SAMPLES[act.on[0]]}",) for act in ACTS.values()
        if "shown" in act.params and act.on},
+    "accept": ("keep accept prp_01m7         # shows it all, then asks",
+               "keep accept prp_01m7 --grant sheets.appendRow=allow"),
+    "decline": ('keep decline prp_01m7 --why "it writes to the wrong sheet"',),
     "set": ("keep set invoices waiting=others",),
     "send": (
         """keep send orders --data '{"customer": "Ann", "total": 120}' --title "Ann, by phone\"""",
@@ -78,6 +88,11 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "resolve": ("keep resolve mut_01m7 did_not_happen", "keep resolve mut_01m7 happened --result '{\"rowId\": \"7\"}'"),
     "notify": ("keep notify test",),
     "hosts": ("keep hosts --watch",),
+    "agent": ("keep agent list",),
+    "agent add": ("keep agent add claude --scope propose",),
+    "agent list": ("keep agent list",),
+    "agent remove": ("keep agent remove claude",),
+    "agent pin": ("keep agent pin",),
     "host": ("keep host drain hst_01m7",),
     "host dead": ("keep host dead hst_01m7",),
     "host drain": ("keep host drain hst_01m7",),
@@ -109,11 +124,13 @@ def with_example(command: click.Command, name: str) -> click.Command:
 #: Command → what it does, in the words of its own help; a test compares them. The list in `keep --help` is made from
 #: this, so that it does not load every command.
 SUMMARIES = {
-    **{act.command: act.help for act in REQUESTS.values() if act.command not in ("db", "host")},
+    **{act.command: act.help for act in REQUESTS.values() if act.command not in ("agent", "db", "host")},
     "skip": "Give up a run, an event, an input or an item.",
     "demo": "Kill a host in mid-mutation, and see nothing lost or doubled.",
     "init": "Make a folder with a workflow that works at once.",
     "check": "Find mistakes in scripts without running anything.",
+    "plan": "Have a model write an automation from your words.",
+    "repair": "Have a model mend the script of a workflow whose run failed.",
     "types": "Declare `ctx` as TypeScript, for editors and language models.",
     "test": "Run the workflows' own cases.",
     "test-connector": "Test a connector against every injectable fault.",
@@ -127,6 +144,7 @@ SUMMARIES = {
     "watch": "All workflows, what waits for you, and what happens, live.",
     "open": "Open the page in a browser, at a workflow or at anything with an id.",
     "todo": "What waits for you: questions that only a person can answer.",
+    "proposals": "What was proposed and waits for a person; with ID, all that is known of one.",
     "digest": "What came in, went out and failed lately, and what waits.",
     "inputs": "What came in, and what came of each.",
     "outputs": "What went out, and which inputs caused it.",
@@ -135,9 +153,11 @@ SUMMARIES = {
     "runs": "Every attempt at every handler, oldest first.",
     "show": "Everything about one thing, by its id or the beginning of it.",
     "why": "Why something is in its state, and what would move it on.",
+    "shadow": "What a new script would do otherwise than the recorded runs.",
     "blast": "What a script version touched: its inputs, items, mutations.",
     "logs": "What a workflow's runs did, line by line.",
     "notify": "The channels through which people are told.",
+    "agent": "Which agents may come in, and what they may do.",
     "hosts": "Which hosts work on the ledger.",
     "host": "What becomes of one host of several.",
     "db": "The ledger itself.",

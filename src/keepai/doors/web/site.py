@@ -18,6 +18,7 @@ from ...reading.activity import ActivityCounts
 from ...reading.look import Look
 from .guard import Refusal
 from .live import LiveUpdates
+from .plans import BegunPlans
 from .render import Renderer
 from .sessions import BrowserSession, Sessions
 
@@ -60,6 +61,7 @@ class Site:
     renderer: Renderer
     links: tuple[NavLink, ...]
     activity: ActivityCounts
+    plans: BegunPlans
 
 
 def site(request: Request) -> Site:
@@ -72,6 +74,11 @@ def session(request: Request) -> BrowserSession:
     found = request.state.session
     assert isinstance(found, BrowserSession), "the guard lets no request pass without one"
     return found
+
+
+def acting(request: Request) -> Keep:
+    """The host, for the person whose session it is."""
+    return site(request).keep.acting_as(session(request).principal)
 
 
 def page(path: str, template: str, read: Read) -> Route:

@@ -18,13 +18,13 @@ from ....model.errors import KeepError, Refused
 from ....model.records import Escalation
 from ....reading.call_sentences import sentence_of
 from ....reading.look import Look
-from ....reading.offered_acts import CLASSES, heading, in_bulk
+from ....reading.offered_acts import CLASSES, heading, in_bulk, workflow_name
 from ....reading.wording import count
 from ... import control
 from ..cards import cards
 from ..filters import TEXT_MAX
 from ..sessions import ActNote
-from ..site import NavLink, page, session, site
+from ..site import NavLink, acting, page, session
 
 LINKS = (
     NavLink("Needs you", "/needs-you", order=10, counts=True),
@@ -80,7 +80,7 @@ def _entries(look: Look, found: Iterable[Escalation], path: str, kept: Mapping[s
     return [
         QuestionEntry(
             each.id, sentence_of(each.facts) or str(each.facts.get("why") or each.title), heading(each),
-            each.kind, names[each.workflow_id], _address(path, {**kept, "q": each.id}), in_bulk(each))
+            each.kind, workflow_name(each, names), _address(path, {**kept, "q": each.id}), in_bulk(each))
         for each in found
     ]
 
@@ -138,9 +138,7 @@ async def _answer_several(request: Request) -> Response:
 async def _answer(request: Request, act: str, id: str, shown: str) -> None:
     if not (shown.isascii() and shown.isdecimal() and id.startswith("apr_")):
         raise Refused(f"{id[:40]!r} is no call that can be approved together with others. Nothing was done about it.")
-    params = {"id": id, "shown": int(shown)}
-    control.check(act, params)
-    await control.perform(site(request).keep, act, params)
+    await control.perform(acting(request), act, {"id": id, "shown": int(shown)})
 
 
 def _told(act: str, done: int, refused: Sequence[str]) -> list[ActNote]:

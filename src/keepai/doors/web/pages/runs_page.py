@@ -25,7 +25,7 @@ from ....reading.waterfall import WIDTH, duration_text, ticks, waterfall
 from ... import control
 from ..cards import Card, cards, forms_of_steps, source_of
 from ..filters import filters, paging
-from ..site import NavLink, page, show, site
+from ..site import NavLink, acting, page, show
 from ..timeline import lines
 from .lists_pages import of_one_or_all
 
@@ -94,7 +94,7 @@ async def _tried(request: Request) -> Response:
     """What a person could do about a run, each act tried on a copy; only when somebody asks for it."""
     id = request.path_params["id"]
     try:
-        found, why = await control.perform(site(request).keep, "remedies", {"id": id}), ""
+        found, why = await control.perform(acting(request), "remedies", {"id": id}), ""
     except KeepError as error:
         found, why = [], error.message
 

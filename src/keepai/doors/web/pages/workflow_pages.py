@@ -30,9 +30,12 @@ from ....reading.wording import kept_bytes
 from ....reading.workflow_details import VersionInfo, schedule_text
 from ....script.topic_graph import Graph, Vertex, graph
 from ... import control
+from ..cards import shown_runs
+from ..guard import Refusal
 from ..sessions import ActNote
-from ..site import LIVE, NavLink, page, session, show, site
+from ..site import LIVE, NavLink, acting, page, session, show, site, tell
 from ..timeline import lines
+from .plan_page import may_plan
 
 LINKS = (
     NavLink("Home", "/", order=0), NavLink("Workflow", "/workflows/{wf}", order=5),
@@ -57,7 +60,7 @@ def glance_at(request: Request) -> Callable[[Look, Request], Mapping[str, Any]]:
         found, lately = glances(look.read, look.views, look.now_ms), counts.of(look.read, look.now_ms)
         return {
             "glances": found, "activity": lambda wf: lately.get(wf, NOTHING), "total": together(lately),
-            "waiting": sum(each.workflow.pending for each in found),
+            "waiting": sum(each.workflow.pending for each in found), "may_plan": may_plan(request),
         }
 
     return read
@@ -121,32 +124,49 @@ def _ways(made: Graph, row: Row, run: Row | None) -> dict[Vertex, str]:
 # -- versions --------------------------------------------------------------------------------------
 
 
-def _versions(look: Look, request: Request) -> Mapping[str, Any]:
+async def _versions(request: Request) -> Response:
+    """Two versions beside each other, and what deploying the newer text would do to what is open; if it is asked for,
+    also what it would do with recorded runs."""
+    report: Mapping[str, Any] | None = None
+    named, version = request.path_params["wf"], request.query_params.get("to", "")
+    if request.query_params.get("shadow") == "yes" and LIVE not in request.headers:
+        try:
+            source = await site(request).looks.read(
+                lambda look: _text_of(look, look.views.workflow_row(named), version))
+            report = await control.perform(acting(request), "shadow", {"wf": named, "source": source})
+        except KeepError as error:
+            return await tell(request, Refusal(409, f"{version} could not be tried: {error.message}"))
+
+    verdict = await _foreseen(request, named, version) if version and LIVE not in request.headers else None
+
+    def read(look: Look, request: Request) -> Mapping[str, Any]:
+        runs = shown_runs(report) if report else ()
+        groups = fate_groups(verdict["things"]) if verdict else ()
+        foreseen = {"verdict": verdict, "groups": groups, "untried": not_tried}
+        return {**_compared(look, request), "report": report, "runs": runs, **foreseen}
+
+    return await show(request, "versions.html", read)
+
+
+def _compared(look: Look, request: Request) -> Mapping[str, Any]:
     row = look.views.workflow_row(request.path_params["wf"])
     known = workflow_details.versions(look.read, row)
     new = request.query_params.get("to") or next(each.version for each in known if each.active)
     old = request.query_params.get("from") or _before(known, new)
     before, after = _text_of(look, row, old), _text_of(look, row, new)
     return {
-        "wf": row, "versions": known, "old": old, "new": new, "lines": changes(before, after), "text": coloured(after),
-        "pieces_of": lambda line: _pieces(coloured(before if line.new is None else after), line),
+        "wf": row, "version_names": _names(known), "old": old, "new": new,
+        "lines": changes(before, after), "text": coloured(after),
+        "pieces_of": lambda line: pieces_of(coloured(before if line.new is None else after), line),
         "is_active": any(each.active and each.version == new for each in known),
     }
 
 
-def _pieces(lines: Sequence[Sequence[Piece]], line: DiffLine) -> Sequence[Piece]:
+def pieces_of(lines: Sequence[Sequence[Piece]], line: DiffLine) -> Sequence[Piece]:
     """The coloured pieces of a line of a comparison. Where lines are counted otherwise, it stays without colours."""
     at = (line.old if line.new is None else line.new) or 0
     pieces = lines[at - 1] if 0 < at <= len(lines) else ()
     return pieces if "".join(text for _, text in pieces) == line.text else (("", line.text),)
-
-
-async def _shown_versions(request: Request) -> Response:
-    """Two versions side by side; of one that is not active, what deploying its text would do to what is open."""
-    named, chosen = request.path_params["wf"], request.query_params.get("to")
-    verdict = await _foreseen(request, named, chosen) if chosen and LIVE not in request.headers else None
-    foreseen = {"verdict": verdict, "groups": fate_groups(verdict["things"]) if verdict else (), "untried": not_tried}
-    return await show(request, "versions.html", lambda look, request: {**_versions(look, request), **foreseen})
 
 
 async def _foreseen(request: Request, named: str, version: str) -> Mapping[str, Any] | None:
@@ -158,7 +178,7 @@ async def _foreseen(request: Request, named: str, version: str) -> Mapping[str, 
     if source is None:
         return None
     try:
-        found: Mapping[str, Any] = await control.perform(site(request).keep, "verdict", {"source": source})
+        found: Mapping[str, Any] = await control.perform(acting(request), "verdict", {"source": source})
     except KeepError:
         return None  # the deploy is refused for the same reason, and says it
     return found
@@ -170,7 +190,7 @@ async def _roll_back(request: Request) -> Response:
     try:
         source = await site(request).looks.read(
             lambda look: _text_of(look, look.views.workflow_row(named), version))
-        await control.perform(site(request).keep, "deploy", {"source": source})
+        await control.perform(acting(request), "deploy", {"source": source})
         note = ActNote("done", f"The text of {version} is the active version again, as a new version.")
     except KeepError as error:
         note = ActNote("refused", error.message)
@@ -184,7 +204,11 @@ def _blast(look: Look, request: Request) -> Mapping[str, Any]:
     version = request.query_params.get("version") or f"{row['major']}.{row['minor']}"
     found = None if LIVE in request.headers else blast(look.read, row, version, most=TOUCHED_SHOWN)
     known = workflow_details.versions(look.read, row)
-    return {"wf": row, "found": found, "version": version, "versions": known, "most": TOUCHED_SHOWN}
+    return {"wf": row, "found": found, "version": version, "version_names": _names(known), "most": TOUCHED_SHOWN}
+
+
+def _names(known: Sequence[VersionInfo]) -> dict[str, str]:
+    return {each.version: f"{each.version} (active)" if each.active else each.version for each in known}
 
 
 def _before(known: Sequence[VersionInfo], version: str) -> str:
@@ -206,5 +230,5 @@ def _text_of(look: Look, row: Row, version: str) -> str:
 ROUTES = (
     Route("/", home), Route("/workflows/{wf}", _workflow),
     Route("/workflows/{wf}/roll-back", _roll_back, methods=["POST"]),
-    Route("/workflows/{wf}/versions", _shown_versions), page("/workflows/{wf}/blast", "blast.html", _blast),
+    Route("/workflows/{wf}/versions", _versions), page("/workflows/{wf}/blast", "blast.html", _blast),
 )
