@@ -259,7 +259,8 @@ def test_a_rollback_names_parked_runs_too(blocked: Place) -> None:
     [waits] = [run for run in blocked.json("runs", "email-to-sheets") if run["parked"]]
     change(blocked, "Add row for", "Add a row for")
     blocked.type("deploy", "flow.js")
-    assert f"a run        {waits['id']} begins again" in blocked.type("rollback", "email-to-sheets").stdout
+    told = blocked.json("rollback", "email-to-sheets")["verdict"]["things"]
+    assert [each["what"] for each in told if each["id"] == waits["id"]] == ["starts_again"]
 
 
 def test_a_rollback_to_a_text_without_the_handler_says_so(blocked: Place) -> None:
