@@ -21,6 +21,7 @@ from ..ledger.base import Reader
 from ..ledger.opening import copy
 from ..model.clock import SystemClock
 from ..model.codec import Json
+from ..model.operations import Kind
 from ..model.policy import Policy
 from ..model.records import Escalation, Mutation, Record, Run, Workflow
 from ..model.states import MutationStatus
@@ -100,7 +101,7 @@ async def _rehearse(
     await _leave_alone(keep, others, workflow_id)
     input, mutation, run = [
         await _newest(keep, workflow_id, each) for each in ("look_inputs", "look_mutations", "look_runs")]
-    await keep.deploy(source, grants=_everything(keep, source))
+    await keep.deploy(source, grants=_allowed(keep, source, real))
     await keep.run_now(workflow_id)
     await _run(keep, workflow_id, stage)
     inputs = [RegisteredInput(each.source, each.type, each.external_id, each.title)
@@ -182,11 +183,13 @@ async def _leave_alone(keep: Keep, others: Sequence[Workflow], workflow_id: str)
             await keep.resume(each.id)
 
 
-def _everything(keep: Keep, source: str) -> Grants:
-    """Every capability is allowed: nothing can be sent here, and nobody is there to be asked."""
-    manifest = check(source, keep.parts.surface).manifest
+def _allowed(keep: Keep, source: str, real: Mapping[str, str]) -> Grants:
+    """Every mutation is allowed, for none can be sent here. A read is real: if there is a rule for it, that holds."""
+    surface = keep.parts.surface
+    manifest = check(source, surface).manifest
     assert manifest is not None, "it was just deployed"
-    return dict.fromkeys(manifest.capabilities, "allow")
+    return {name: "allow" for name in manifest.capabilities
+            if surface.kind(name) is Kind.MUTATION or name not in real}
 
 
 def _held(mutation: Mutation, handler: str, grants: Mapping[str, str], assumed: bool) -> UnsentMutation:
