@@ -300,8 +300,8 @@ def _line(answer: dict[str, Any]) -> bytes:
     return json.dumps(answer).encode() + b"\n"
 
 
-_TOO_LONG = _refusal(Refused(f"The answer is longer than {BYTES_MAX:,} bytes. Ask for less, such as --last 100. If it was "
-                             "an act, it was done."))
+_TOO_LONG = _refusal(Refused(f"The answer is longer than {BYTES_MAX:,} bytes. Ask for less, such as --last 100. If you "
+                             "asked for an act, it was done."))
 _TOO_MANY = _refusal(Refused("The host does as many acts at one time as it can. Nothing was done. Try again."))
 
 
@@ -410,7 +410,8 @@ def _raised(told: Mapping[str, Any]) -> KeepError:
 
 
 def _kinds(base: type[KeepError] = KeepError) -> dict[str, type[KeepError]]:
-    found = {base.code: base}
+    """Code → the kind that it names; a kind without a code of its own is told as the one above it."""
+    found: dict[str, type[KeepError]] = {}
     for kind in base.__subclasses__():
         found.update(_kinds(kind))
-    return found
+    return {**found, base.code: base}
