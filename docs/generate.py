@@ -33,6 +33,7 @@ from keepai.model.acts import ACTS, ANSWERS, REQUESTS
 from keepai.model.errors import OUTCOMES, Consequence, KeepError
 from keepai.model.operations import ALLOWED, MUTATE_BY_ID, Kind, Step
 from keepai.model.policy import settings as policy_settings
+from keepai.model.principals import Role
 from keepai.model.records import Error, Escalation, Event, Input, Item, Mutation, Output, Record, Run, Workflow
 from keepai.model.states import MACHINES, REASONS, Machine, as_mermaid, shown
 from keepai.notices import TYPES as CHANNELS
@@ -299,14 +300,20 @@ def acts_page() -> str:
     head = (
         "# Acts\n\nWhat people and programs do. Each act is a method of `Keep` with these parameters, a command, and "
         "where it has a button, what the page says. `shown` is the version of what the person saw: if anything of it "
-        "has changed since, the act is refused. Acts marked * can change what a workflow may do.\n\n"
+        "has changed since, the act is refused. Acts marked * can change what a workflow may do. For a role that does "
+        "not have an act there is no such act: no door offers it.\n\n"
     )
-    asked = ((f"`{name}({', '.join(act.params)})`{' *' if act.permits else ''}", act.help, _typed(name),
-              act.label or "–") for name, act in REQUESTS.items())
-    answers = ((f"`{name}`", ACTS[name].comes, _typed(name), ACTS[name].label) for name in ANSWERS)
-    columns = ("Command", "Button")
+    asked = ((f"`{name}({', '.join(act.params)})`{' *' if act.permits else ''}", act.help, _roles(act.roles),
+              _typed(name), act.label or "–") for name, act in REQUESTS.items())
+    answers = ((f"`{name}`", ACTS[name].comes, _roles(ACTS[name].roles), _typed(name),
+                ACTS[name].label) for name in ANSWERS)
+    columns = ("Roles", "Command", "Button")
     return head + rows(("Act", "Does", *columns), asked) + "\n## Answers that `resolve` takes\n\n" + rows(
         ("Answer", "What comes of it", *columns), answers)
+
+
+def _roles(roles: frozenset[Role]) -> str:
+    return ", ".join(each for each in Role if each in roles)
 
 
 def _typed(act: str) -> str:
@@ -400,7 +407,8 @@ def _host() -> str:
     """`Keep`, its methods in the groups in which they stand."""
     source = inspect.getsource(Keep)
     parts = re.split(r"^    # -- (\w+).* -+$", source, flags=re.MULTILINE)
-    text = f"## Keep\n\n`{_signature(Keep, 'Keep')}`\n\n{inspect.getdoc(Keep)} Every method is a coroutine.\n\n"
+    text = f"## Keep\n\n`{_signature(Keep, 'Keep')}`\n\n{inspect.getdoc(Keep)} Every method is a coroutine, except "
+    text += "`acting_as(principal)`: it gives the same open host for somebody else, with the acts of their role.\n\n"
     groups = []
     for title, body in zip(parts[1::2], parts[2::2], strict=True):
         names = re.findall(r"^    async def ([a-z]\w*)\(", body, re.MULTILINE)

@@ -15,7 +15,8 @@ from keepai.doors.cli import act_commands as typed
 from keepai.doors.cli.main import COMMANDS, keep
 from keepai.doors.cli.names import KINDS
 from keepai.engine.commands import Commands
-from keepai.model.acts import ACTS, REQUESTS
+from keepai.model.acts import ACTS, REQUESTS, requests_of
+from keepai.model.principals import OWNER, Role
 from keepai.model.states import MACHINES
 from keepai.reading.left_items import LEFT_ACTIONS
 from keepai.reading.offered_acts import act_request, command
@@ -54,8 +55,9 @@ def test_the_engine_does_every_act_of_the_table_and_no_other() -> None:
 
 
 def test_the_control_socket_takes_every_act_and_three_looks() -> None:
-    assert set(control.REQUESTS) == set(REQUESTS) | {"needs_you", "explain", "page_origin"}
-    assert all(control.REQUESTS[name] == act.params for name, act in REQUESTS.items())
+    owned = requests_of(Role.OWNER)
+    assert set(owned) == set(REQUESTS) | {"needs_you", "explain", "page_origin"}
+    assert all(owned[name] == act.params for name, act in REQUESTS.items())
 
 
 @pytest.mark.parametrize("name", ACTS)
@@ -86,7 +88,7 @@ def test_the_command_line_offers_no_act_that_is_not_in_the_table() -> None:
 @pytest.mark.parametrize("name", [name for name, act in ACTS.items() if act.label and act.on])
 def test_a_button_sends_what_the_act_takes(name: str) -> None:
     request, params = act_request(name, "x_1", "wf_1", "gmail.send")
-    control.check(request, params)
+    control.check(OWNER, request, params)
     assert ACTS[name].comes
     assert ACTS[name].done
 

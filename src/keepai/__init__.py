@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     )
     from .model.flow_limits import FlowLimit
     from .model.policy import Policy
+    from .model.principals import Principal, Role
 
 __all__ = [
     "Call",
@@ -32,7 +33,9 @@ __all__ = [
     "PermissionDenied",
     "Policy",
     "PreconditionFailed",
+    "Principal",
     "Rejected",
+    "Role",
     "ScriptInvalid",
     "Transient",
     "Verdict",
@@ -47,6 +50,7 @@ _HOMES = {
     "model.errors": _ERRORS,
     "model.flow_limits": "FlowLimit",
     "model.policy": "Policy",
+    "model.principals": "Principal Role",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 

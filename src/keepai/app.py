@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
+from copy import copy
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Concatenate, ParamSpec, TypeVar
@@ -26,11 +28,13 @@ from .engine.retention import Pruned
 from .engine.telling import Teller
 from .ledger.base import Reader
 from .ledger.opening import open_deliveries, open_ledger
+from .model.acts import REQUESTS
 from .model.clock import Clock, SystemClock
-from .model.codec import Json, sound
-from .model.errors import Refused
+from .model.codec import Json
+from .model.errors import NotFound, Refused
 from .model.ledger_address import is_address
 from .model.policy import Policy
+from .model.principals import OWNER, Principal
 from .model.records import Escalation, Event, InboxEntry, Input, Item, Mutation, Output, Rows, Run, Workflow
 from .notices.base import Channel
 from .reading.blast import Blast, Moment
@@ -54,31 +58,39 @@ def place_deliveries(connectors: Iterable[Connector], ledger: str | Path, clock:
             each.keep_in(open_deliveries(str(ledger), each.name, each.most, clock))
 
 
+@dataclass
+class _Shared:
+    """What there is while a `Keep` is open; everybody who acts through it shares this."""
+
+    parts: Parts | None = None
+    host: Host | None = None
+    page: str | None = None  # where people can look, if this host has a page
+
+
 class Keep:
     """A host: executes the workflows of one ledger. Use it with `async with`."""
 
     def __init__(
         self, path: str | Path = "keep.db", *, connectors: Iterable[Connector] = (), policy: Policy | None = None,
-        clock: Clock | None = None, actor: str = "person", repair: RepairHook | None = None, accept_older: bool = False,
-        channels: Iterable[Channel] = (), works: bool = True, runtime: Runtime | None = None,
-        certifier: Certifier | None = None,
+        clock: Clock | None = None, principal: Principal | None = None, repair: RepairHook | None = None,
+        accept_older: bool = False, channels: Iterable[Channel] = (), works: bool = True,
+        runtime: Runtime | None = None, certifier: Certifier | None = None,
     ) -> None:
         """`works` is for a ledger that several hosts share: without it, this one runs no workflow, and others do what
-        people say here. A `runtime` that is given serves many hosts, and stays open when this one ends."""
+        people say here. A `runtime` that is given serves many hosts, and stays open when this one ends. Acts are those
+        of the `principal`; `acting_as` gives the same host for another."""
         self._path, self._connectors = path if is_address(path) else Path(path), list(connectors)
-        self._policy, self._clock, self._actor = policy or Policy(), clock or SystemClock(), sound(actor)
+        self._policy, self._clock, self.principal = policy or Policy(), clock or SystemClock(), principal or OWNER
         self._repair, self._accept_older, self._works = repair, accept_older, works
         self._channels, self._runtime, self._certifier = list(channels), runtime, certifier
-        self.page: str | None = None  # where people can look, if this host has a page
         self._surface = surface(self._connectors)
-        self._parts: Parts | None = None
-        self._host: Host | None = None
+        self._shared = _Shared()
 
     async def __aenter__(self) -> Keep:
         redactor = redactor_of(self._connectors)
         place_deliveries(self._connectors, self._path, self._clock)
         ledger = open_ledger(self._path, self._clock, accept_older=self._accept_older, works=self._works)
-        self._parts = Parts(
+        parts = self._shared.parts = Parts(
             ledger=ledger,
             runtime=self._runtime or JavaScriptRuntime(
                 workers_max=self._policy.workers_max, speculate=self._policy.speculate),
@@ -90,11 +102,11 @@ class Keep:
         if redactor is not None:
             redacted_logs.cover(redactor)
         letters = NoticeWriter(ledger, self.views, self._path, lambda: self.page)
-        self._host = Host(self._parts, Teller(self._parts, self._channels, letters))
+        self._shared.host = Host(parts, Teller(parts, self._channels, letters))
         try:
             if ledger.accepted:
-                await self.commands.accept_older(self._actor)
-            await self._host.join()
+                await self.commands.accept_older(str(self.principal))
+            await self.host.join()
         except BaseException:
             await self.close()
             raise
@@ -107,10 +119,10 @@ class Keep:
 
     async def close(self) -> None:
         """Let runs end, then let go of the ledger."""
-        if self._parts is None or self._host is None:
+        parts, host = self._shared.parts, self._shared.host
+        if parts is None or host is None:
             return
-        parts, host = self._parts, self._host
-        self._parts = self._host = None
+        self._shared.parts = self._shared.host = None
         async with AsyncExitStack() as stack:
             stack.push_async_callback(_let_go, parts)
             for each in self._connectors:
@@ -119,6 +131,20 @@ class Keep:
             if parts.runtime is not self._runtime:
                 stack.push_async_callback(parts.runtime.close)
             stack.push_async_callback(host.close)
+
+    # -- acting for somebody else ------------------------------------------------------------------
+
+    def acting_as(self, principal: Principal) -> Keep:
+        """The same open host for somebody else: every act is kept as theirs, and there are only those of their role."""
+        same = copy(self)
+        same.principal = principal
+        return same
+
+    def _by(self, act: str) -> str:
+        """Who an act is kept as. An act that their role does not have is not there."""
+        if self.principal.role not in REQUESTS[act].roles:
+            raise NotFound(f"There is no act {act!r} for {self.principal}.")
+        return str(self.principal)
 
     # -- running -----------------------------------------------------------------------------------
 
@@ -130,9 +156,10 @@ class Keep:
 
         `configured` is what keep.toml grants, by workflow: it counts where no person has granted otherwise. `cases` is
         the text of the script's file of cases: a certificate that was made with others does not count."""
+        by = self._by("deploy")
         done = await deploy_script(
-            self.parts, source, workflow_id=workflow_id, grants=grants, author=author, strand=strand,
-            actor=self._actor, configured=configured, cases=cases,
+            self.parts, source, workflow_id=workflow_id, grants=grants, author=author, strand=strand, actor=by,
+            configured=configured, cases=cases,
         )
         if self.parts.ledger.sharing is not None:
             await self.host.join()  # a new workflow is nobody's yet
@@ -141,6 +168,7 @@ class Keep:
 
     async def certify(self, source: str, *, cases: str | None = None, script: str = "the script") -> Certification:
         """Try a script with everything that can go wrong, in a process of its own; keep a certificate if it passes."""
+        self._by("certify")
         if self._certifier is None:
             raise Refused("This host cannot certify scripts: it was not made from a keep.toml. Use `keep certify`.")
         tried = await self._certifier(source, cases, script)
@@ -149,7 +177,7 @@ class Keep:
 
     async def keep_certificate(self, source: str, cases: str | None, tried: Certification) -> bool:
         """Keep the certificate that this process itself has found right; no door leads here."""
-        return await certificate.keep(self.parts, source, cases, tried, self._actor)
+        return await certificate.keep(self.parts, source, cases, tried, self._by("certify"))
 
     async def run_until_idle(self) -> None:
         """Run all that is due now and what it causes; never waits for time or people."""
@@ -245,30 +273,30 @@ class Keep:
 
     async def pause(self, wf: str, *, shown: int | None = None) -> None:
         """Start nothing more of a workflow."""
-        await self.commands.pause(wf, self._actor, shown)
+        await self.commands.pause(wf, self._by("pause"), shown)
 
     async def resume(self, wf: str, *, shown: int | None = None) -> None:
         """Let a paused or stopped workflow run again."""
-        await self.commands.resume(wf, self._actor, shown)
+        await self.commands.resume(wf, self._by("resume"), shown)
 
     async def stop(self, wf: str, *, shown: int | None = None) -> None:
         """End a workflow."""
-        await self.commands.stop(wf, self._actor, shown)
+        await self.commands.stop(wf, self._by("stop"), shown)
 
     async def set(self, wf: str, waiting: str, *, shown: int | None = None) -> None:
         """Say what else of a workflow goes on while a run of it waits for a person: "stop", "intake" or "others"."""
-        await self.commands.set(wf, waiting, self._actor, shown)
+        await self.commands.set(wf, waiting, self._by("set"), shown)
 
     async def run_now(self, wf: str, *, shown: int | None = None) -> list[str]:
         """Queue every producer and routine of a workflow."""
-        return await self.commands.run_now(wf, self._actor, shown)
+        return await self.commands.run_now(wf, self._by("run_now"), shown)
 
     async def send(
         self, to: str, data: Json, *, id: str | None = None, title: str | None = None, shown: int | None = None,
     ) -> dict[str, Json]:
         """Send something in by hand: into a topic (`TOPIC` or `WORKFLOW/TOPIC`) as an input and an event, or into an
         inbox as a delivery. With the same `id` it is there once. Gives what it became."""
-        return await self.commands.send(to, data, id, title, self._actor, shown)
+        return await self.commands.send(to, data, id, title, self._by("send"), shown)
 
     async def deliveries(self, inbox: str | None = None, *, limit: int = 50) -> list[InboxEntry]:
         """The newest deliveries of an inbox, or of all, oldest first."""
@@ -276,85 +304,95 @@ class Keep:
 
     async def replay(self, delivery: str, inbox: str | None = None) -> dict[str, Json]:
         """Put a delivery in once more, by its id or cursor. Gives the new one's id."""
-        return await self.commands.replay(delivery, inbox, self._actor)
+        return await self.commands.replay(delivery, inbox, self._by("replay"))
 
     async def grant(
         self, wf: str, capability: str, mode: GrantRule = "allow", *, shown: int | None = None,
     ) -> None:
         """Allow, ask or deny a capability; `{"mode": …, "match": …, "per_run": …, "per_day": …}` narrows it."""
-        await self.commands.grant(wf, capability, mode, self._actor, shown)
+        await self.commands.grant(wf, capability, mode, self._by("grant"), shown)
 
     async def skip_event(self, id: str, *, shown: int | None = None) -> None:
         """Skip a waiting event."""
-        await self.commands.skip_event(id, self._actor, shown)
+        await self.commands.skip_event(id, self._by("skip_event"), shown)
 
     async def reprocess(self, id: str, *, shown: int | None = None) -> None:
         """Process an ended event, or a finished item, once more, as a new attempt."""
-        await self.commands.reprocess(id, self._actor, shown)
+        await self.commands.reprocess(id, self._by("reprocess"), shown)
 
     async def skip_input(self, id: str, *, shown: int | None = None) -> list[str]:
         """Skip an input: nothing more is done for it."""
-        return await self.commands.skip_input(id, self._actor, shown)
+        return await self.commands.skip_input(id, self._by("skip_input"), shown)
 
     async def skip_run(self, id: str, *, shown: int | None = None) -> None:
         """Give up what a stopped run wanted to do."""
-        await self.commands.skip_run(id, self._actor, shown)
+        await self.commands.skip_run(id, self._by("skip_run"), shown)
 
     async def finish(self, run_id: str, *, shown: int | None = None) -> None:
         """End a run whose mutation happened and whose `next` cannot run."""
-        await self.commands.finish(run_id, self._actor, shown)
+        await self.commands.finish(run_id, self._by("finish"), shown)
 
     async def retry(self, run_id: str, *, shown: int | None = None) -> str:
         """Try a stopped run again now."""
-        return await self.commands.retry(run_id, self._actor, shown)
+        return await self.commands.retry(run_id, self._by("retry"), shown)
 
     async def fix(self, wf: str, source: str, *, impact: str | None = None, note: str = "") -> str:
         """Offer a repair for the run that failed; if it keeps the rules, it waits to be approved. Gives its id."""
-        return await self.commands.fix(wf, source, impact, note, self._actor)
+        return await self.commands.fix(wf, source, impact, note, self._by("fix"))
 
     async def resolve(
         self, mutation_id: str, answer: str, result: Json = None, *, shown: int | None = None,
     ) -> None:
         """Say what became of a mutation that nobody could verify."""
-        await self.commands.resolve(mutation_id, answer, result, self._actor, shown)
+        await self.commands.resolve(mutation_id, answer, result, self._by("resolve"), shown)
 
     async def approve(self, id: str, *, shown: int | None = None) -> None:
         """Allow exactly the call that was shown."""
-        await self.commands.approve(id, self._actor, shown)
+        await self.commands.approve(id, self._by("approve"), shown)
 
     async def reject(self, id: str, *, shown: int | None = None) -> None:
         """Refuse the call that was shown."""
-        await self.commands.reject(id, self._actor, shown)
+        await self.commands.reject(id, self._by("reject"), shown)
 
     async def host_dead(self, host: str) -> None:
         """Say of a host that was cut off that it is dead, and will never send anything again."""
-        await self.commands.host_dead(host, self._actor)
+        await self.commands.host_dead(host, self._by("host_dead"))
 
     async def host_drain(self, host: str) -> None:
         """Have a host hand over its work, and end."""
-        await self.commands.host_drain(host, self._actor)
+        await self.commands.host_drain(host, self._by("host_drain"))
 
     async def prune(self, *, days: int | None = None, dry_run: bool = False) -> Pruned:
         """Throw away the content of work that ended longer ago than `days`, or than the policy says."""
+        by = self._by("prune")
         before = retention.before_ms(self._clock.now_ms(), days or self._policy.retention_days)
         if dry_run:
             return await self.parts.ledger.look(retention.measure, before)
-        return await retention.prune(self.parts, before, self._actor)
+        return await retention.prune(self.parts, before, by)
 
     # -- parts -------------------------------------------------------------------------------------
 
     @property
     def parts(self) -> Parts:
         """What this host is made of."""
-        if self._parts is None:
+        if self._shared.parts is None:
             raise RuntimeError("This Keep is not open. Use it inside `async with Keep(…) as keep:`.")
-        return self._parts
+        return self._shared.parts
 
     @property
     def host(self) -> Host:
         """The part that runs workflows."""
-        assert self._host is not None, self.parts
-        return self._host
+        assert self._shared.host is not None, self.parts
+        return self._shared.host
+
+    @property
+    def page(self) -> str | None:
+        """Where people can look, if this host has a page."""
+        return self._shared.page
+
+    @page.setter
+    def page(self, origin: str | None) -> None:
+        self._shared.page = origin
 
     def views(self, read: Reader) -> Views:
         """The part that looks."""

@@ -19,7 +19,9 @@ from unittest.mock import patch
 
 from keepai import Keep
 from keepai.doors import control
+from keepai.model.acts import requests_of
 from keepai.model.errors import KeepError
+from keepai.model.principals import Role
 from tests.attack.base import Area, Attack, Broken, Planted, must, refused
 from tests.cli.test_control import ABUSE, sent
 from tests.harness import consumer, producer, workflow
@@ -164,13 +166,14 @@ async def _file(door: Door) -> None:
     must(path.read_text() == "precious", "it is gone")
 
 
+_OWNED = requests_of(Role.OWNER)
 _VALUES: tuple[Any, ...] = (None, True, 0, -1, 1e300, "", "x", "wf_", "run_1", [], {}, {"mode": "allow"}, "\u0000", "a" * 3000, [[[]]], "allow", "__class__")
 
 
 def drawn(door: Door, chance: Random) -> Attack:
     """An act with any params, or a line with some bytes changed; no workflow of that name is there."""
-    act = chance.choice([*control.REQUESTS, "close", "__init__", "workflows", "serve"])
-    needs = {name: None for name, param in control.REQUESTS[act].items() if param.required} if act in control.REQUESTS else {"wf": None}
+    act = chance.choice([*_OWNED, "close", "__init__", "workflows", "serve"])
+    needs = {name: None for name, param in _OWNED[act].items() if param.required} if act in _OWNED else {"wf": None}
     params: Any = {name: chance.choice(_VALUES) for name in needs}
     if chance.random() < 0.3:
         params[chance.choice(["actor", "shown", "grants", "by", "strand", "x"])] = chance.choice(_VALUES)
@@ -194,6 +197,6 @@ AREA = Area(
     (
         Planted("any place of a socket is trusted", lambda: patch.object(control, "misplaced", lambda _: None), "a command trusts a socket"),
         Planted("any method of a host may be asked for", lambda: patch.object(
-            control, "REQUESTS", {**control.REQUESTS, "workflows": {}}), "a look"),
+            control, "requests_of", lambda role: {**_OWNED, "workflows": {}}), "a look"),
     ),
 )

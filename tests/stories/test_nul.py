@@ -11,6 +11,7 @@ import pytest
 from keepai import Call, Connector, Keep, Transient, Verdict, mutation
 from keepai.model.codec import sound
 from keepai.model.errors import ConfigError, NotFound
+from keepai.model.principals import Principal
 from keepai.model.records import Run
 from tests.harness import Story, acting, producer, workflow
 
@@ -115,9 +116,10 @@ async def test_what_people_say_is_kept_without_it(told: Story) -> None:
     fix = await told.keep.fix(wf, workflow(producers={"poll": producer('ctx.log("y");')}), note="n\0")
     assert [each["note"] for each in await told.rows("repair_by_id", repair_id=fix)] == ["n�"]
     await told.keep.close()
-    async with Keep(told.path, connectors=[Odd(), told.feed], clock=told.clock, actor="an\0n") as keep:
+    ann = Principal.person("an\0n")
+    async with Keep(told.path, connectors=[Odd(), told.feed], clock=told.clock, principal=ann) as keep:
         await keep.pause(wf)
-        assert [each.by for each in (await keep.explain(wf)).story if each.target == "paused"] == ["an�n"]
+        assert [each.by for each in (await keep.explain(wf)).story if each.target == "paused"] == ["person:an�n"]
     await told.open()
 
 

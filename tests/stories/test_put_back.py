@@ -14,11 +14,13 @@ from keepai import Call, Connector, Keep, Transient, Verdict, mutation
 from keepai.ledger.account import walk
 from keepai.ledger.opening import open_reader
 from keepai.model.errors import LedgerOlder, LedgerUnusable
+from keepai.model.principals import Principal
 from tests.harness import APPEND, FIRE, POLL, SEND, Story, consumer, producer, workflow
 from tests.ledger.stores import reads
 
 pytestmark = pytest.mark.both_stores
 
+ADA = Principal.person("ada")
 FLOW = workflow(producers={"poll": producer(POLL)})
 
 
@@ -111,9 +113,9 @@ async def test_a_person_may_go_on_with_it_and_the_account_says_so(tmp_path: Path
     await works_on(story)
     story.store.become(backup)
     connectors = [*story.world.connectors(), story.feed]
-    async with Keep(story.path, connectors=connectors, clock=story.clock, actor="ada", accept_older=True) as keep:
+    async with Keep(story.path, connectors=connectors, clock=story.clock, principal=ADA, accept_older=True) as keep:
         told = (await keep.explain(wf)).story[-1]
-        assert (told.machine, told.target, told.by) == ("act", "accept_older", "ada")
+        assert (told.machine, told.target, told.by) == ("act", "accept_older", "person:ada")
     await story.open()  # from now on it is the ledger
     await story.keep.close()
 
@@ -140,9 +142,9 @@ async def test_an_empty_or_other_ledger_in_the_place_of_one_that_has_worked_is_r
         with pytest.raises(LedgerOlder, match=said):
             raise LedgerOlder(what_is_told(story))  # of a place without a ledger the reader itself raises it
     assert content(story) == (before or [[]])
-    async with Keep(story.path, clock=story.clock, actor="ada", accept_older=True) as keep:
+    async with Keep(story.path, clock=story.clock, principal=ADA, accept_older=True) as keep:
         assert len(await keep.workflows()) == int(other)
-        assert [move["actor"] for move in walk(reads(keep.parts.ledger))][-1] == "ada"
+        assert [move["actor"] for move in walk(reads(keep.parts.ledger))][-1] == "person:ada"
     await story.open()  # from now on it is the ledger
     await story.keep.close()
 

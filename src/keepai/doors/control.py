@@ -1,6 +1,7 @@
 """The door to a running host: one request and one answer, each a line of JSON, over a unix socket.
 
-Only what is named in `REQUESTS` is accepted, with the parameters named there. The socket lies beside the ledger's file;
+Whoever asks is the person whose process it is, and owns the ledger; what is accepted is what an owner has, with the
+parameters that `model/acts.py` names. The socket lies beside the ledger's file;
 if the ledger is in a database, it lies in a folder of the user's own, and each host of the user has one there. Only its
 owner may use it. Whatever arrives, the host goes on: a request that is malformed, too large or too slow gets
 an error or no answer, and nothing else happens.
@@ -17,15 +18,15 @@ import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ..model import acts
-from ..model.acts import Param
+from ..model.acts import requests_of
 from ..model.errors import Finding, KeepError, LedgerUnusable, Refused, ScriptInvalid
 from ..model.ledger_address import database_of, is_address
+from ..model.principals import Principal
 from .connections import Acceptor, ConnectionLimits, Progress, StreamProtocol, descriptors
-from .peers import misplaced, peer_uid, user
+from .peers import misplaced, peer_uid, user, user_name
 
 if TYPE_CHECKING:  # who asks a host need not load one
     from ..app import Keep
@@ -43,16 +44,9 @@ class NoHost(Exception):
     """Nobody listens on the socket."""
 
 
-#: What may be asked of a host, and its parameters. Each is the method of that name: an act, or a look that needs what
-#: only a host knows.
-REQUESTS: Mapping[str, Mapping[str, Param]] = MappingProxyType({
-    **{name: act.params for name, act in acts.REQUESTS.items()},
-    "needs_you": {"wf": Param((str,))}, "page_origin": {}, "explain": {"id": Param((str,), required=True)},
-})
-
-
-async def perform(keep: Keep, act: str, params: Mapping[str, Any]) -> Any:
-    """Do one act on an open `Keep`, and give its result as JSON."""
+async def perform(keep: Keep, act: str, params: Any) -> Any:
+    """Do one act on an open `Keep`, if its principal has it, and give the result as JSON."""
+    check(keep.principal, act, params)
     result = await getattr(keep, act)(**params)
     return [_plain(each) for each in result] if isinstance(result, list) else _plain(result)
 
@@ -138,8 +132,9 @@ class ControlSocket:
         assert task is not None
         self._serving.add(task)
         try:
-            stranger = _stranger(writer.get_extra_info("socket"))
-            answer = _refusal(stranger) if stranger else await self._answer(reader)
+            uid = peer_uid(writer.get_extra_info("socket"))
+            stranger = _stranger(uid)
+            answer = _refusal(stranger) if stranger else await self._answer(reader, self._for(uid))
             if answer is not None:
                 writer.write(answer)
                 await writer.drain()
@@ -148,7 +143,10 @@ class ControlSocket:
         finally:
             self._serving.discard(task)
 
-    async def _answer(self, reader: asyncio.StreamReader) -> bytes | None:
+    def _for(self, uid: int | None) -> Keep:
+        return self._keep if uid is None else self._keep.acting_as(Principal.person(user_name(uid)))
+
+    async def _answer(self, reader: asyncio.StreamReader, keep: Keep) -> bytes | None:
         try:
             line = await reader.readline()
         except ValueError:
@@ -159,14 +157,13 @@ class ControlSocket:
             return None  # it broke off: nothing was asked
         try:
             act, params = _understood(line)
-            return _line({"ok": True, "result": await perform(self._keep, act, params)})
+            return _line({"ok": True, "result": await perform(keep, act, params)})
         except KeepError as error:
             return _refusal(error)
 
 
-def _stranger(connected: socket.socket) -> Refused | None:
+def _stranger(uid: int | None) -> Refused | None:
     """Why a connection is refused whose other side runs as another user."""
-    uid = peer_uid(connected)
     if uid in (None, 0, os.geteuid()):
         return None
     return Refused(f"This host runs as {user(os.geteuid())}, and you are {user(uid)}. Nothing was done. "
@@ -213,7 +210,7 @@ def _make_own(folder: Path) -> None:
         raise OSError(f"{folder} is not a folder that only you may use; move it away")
 
 
-def _understood(line: bytes) -> tuple[str, dict[str, Any]]:
+def _understood(line: bytes) -> tuple[str, Any]:
     try:
         request = json.loads(line)
         json.dumps(request, ensure_ascii=False).encode()  # half a character is no text
@@ -221,16 +218,15 @@ def _understood(line: bytes) -> tuple[str, dict[str, Any]]:
         raise Refused("The request is not a line of JSON.") from None
     if not isinstance(request, dict) or not isinstance(request.get("act"), str):
         raise Refused('The request must be {"act": …, "params": {…}}.')
-    act, params = request["act"], request.get("params", {})
-    if act not in REQUESTS:
-        raise Refused(f"There is no act {act[:40]!r}. There are: {', '.join(REQUESTS)}.")
-    check(act, params)
-    return act, params
+    return request["act"], request.get("params", {})
 
 
-def check(act: str, params: Any) -> None:
-    """Refuse parameters that an act does not take."""
-    known = REQUESTS[act]
+def check(principal: Principal, act: str, params: Any) -> None:
+    """Refuse an act that a principal does not have, and parameters that it does not take."""
+    there = requests_of(principal.role)
+    if act not in there:
+        raise Refused(f"There is no act {act[:40]!r}. There are: {', '.join(there)}.")
+    known = there[act]
     if not isinstance(params, dict):
         raise Refused(f"The params of {act} must be an object.")
     missing = [name for name, param in known.items() if param.required and name not in params]

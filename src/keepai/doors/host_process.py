@@ -13,6 +13,7 @@ from typing import NoReturn
 from ..app import Keep
 from ..config import Settings
 from ..engine.repair import by_command
+from ..model.principals import OWNER, Principal
 from .certify_process import by_process
 
 #: How long runs under way have to end. Then they are cut off.
@@ -27,16 +28,17 @@ def new_host(settings: Settings, *, accept_older: bool = False, works: bool = Tr
     Without `works` it leaves the workflows of a ledger that hosts share to others."""
     repair = by_command(settings.repair) if settings.repair else None
     return Keep(
-        settings.ledger, connectors=settings.connectors, policy=settings.policy, actor=_actor(), repair=repair,
+        settings.ledger, connectors=settings.connectors, policy=settings.policy, principal=user_here(), repair=repair,
         accept_older=accept_older, channels=settings.channels, works=works, certifier=by_process(settings),
     )
 
 
-def _actor() -> str:
+def user_here() -> Principal:
+    """The person whose process this is. Who can open the ledger's file with their own hands owns it."""
     try:
-        return getpass.getuser()
+        return Principal.person(getpass.getuser())
     except (KeyError, OSError):
-        return "person"
+        return OWNER
 
 
 def on_signals() -> asyncio.Event:

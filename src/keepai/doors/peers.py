@@ -70,7 +70,12 @@ def peer_uid(connected: socket.socket) -> int | None:
 
 def user(uid: int) -> str:
     """For a sentence."""
+    return f"the user {user_name(uid)}"
+
+
+def user_name(uid: int) -> str:
+    """The name of a user of this machine, or their number if they have none."""
     try:
-        return f"the user {pwd.getpwuid(uid).pw_name}"
+        return pwd.getpwuid(uid).pw_name
     except KeyError:
-        return f"the user {uid}"
+        return str(uid)

@@ -14,6 +14,7 @@ from ..ledger.transitions import parking, runs, workflows
 from ..ledger.transitions.events import Publication
 from ..ledger.transitions.runs import Follows
 from ..model.errors import Conflict, LedgerStopped, LedgerUnusable, Refused
+from ..model.principals import MAINTAINER
 from ..model.records import Mutation, Run
 from ..model.states import Status, WorkflowStatus
 from . import approval, arrivals, reconcile, repair, restored_ledger, retention, runner
@@ -538,7 +539,7 @@ class Host:
             case AskAgain(run, asked):
                 await approval.ask_afresh(parts, run, asked)
             case AskRepair(run):
-                await repair.ask_hook(parts, run, "maintainer")
+                await repair.ask_hook(parts, run, str(MAINTAINER))
             case Reschedule(nearer):
                 for near in nearer:
                     times = near.next_run_at, near.wake_at, near.recheck_at

@@ -1,7 +1,8 @@
-"""Every act, in one table: what it is done to, its parameters, and the words that people read. All doors use it.
+"""Every act, in one table: who has it, what it is done to, its parameters, and the words that people read.
 
-A program asks a host for an act by its name, which is a method of `Keep` with these parameters. The answers that
-`resolve` takes are acts too: questions offer them, and the account names them. `tests/test_acts.py` checks all doors.
+All doors use it. A program asks a host for an act by its name, which is a method of `Keep` with these parameters. The
+answers that `resolve` takes are acts too: questions offer them, and the account names them. An act that a role does not
+have is not there for it: no door offers it, and `Keep` does not know it. `tests/test_acts.py` checks all doors.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+
+from .principals import Role
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,7 @@ class Param:
 class Act:
     """Something that a person or a program does. Without a label it has no button."""
 
+    roles: frozenset[Role]  # who has it
     on: tuple[str, ...]  # what its first parameter names: a workflow, or something with an id
     params: Mapping[str, Param]
     help: str  # one sentence
@@ -42,6 +46,9 @@ class Act:
         return self.typed.split()[1]
 
 
+_OWNER = frozenset({Role.OWNER})
+_PEOPLE = _OWNER | {Role.OPERATOR}  #: people who act
+_AGENTS_TOO = _PEOPLE | {Role.PROPOSE}
 _TEXT = Param((str,), required=True)
 _SHOWN = {"shown": Param((int, type(None)))}
 _WORKFLOW, _ID, _RUN = {"wf": _TEXT, **_SHOWN}, {"id": _TEXT, **_SHOWN}, {"run_id": _TEXT, **_SHOWN}
@@ -51,107 +58,114 @@ _RESOLVE = {"mutation_id": _TEXT, "answer": _TEXT, "result": Param((object,)), *
 def _answer(name: str, label: str, comes: str, done: str, risk: str | None = None, *, to: str = "unknown_outcome",
             more: str = "", brings: tuple[tuple[str, str], ...] = ()) -> Act:
     typed = f"keep resolve {{0}} {name}{more}"
-    return Act(("mutation",), _RESOLVE, comes, typed, "", label, comes, done, risk, to, brings=brings)
+    return Act(_PEOPLE, ("mutation",), _RESOLVE, comes, typed, "", label, comes, done, risk, to, brings=brings)
 
 
 #: Name of an act → what it is.
 ACTS: Mapping[str, Act] = MappingProxyType({
     "deploy": Act(
-        (), {"source": _TEXT, "grants": Param((str, dict, type(None))), "strand": Param((bool,)),
-             "configured": Param((dict,)), "cases": Param((str, type(None)))},
+        _OWNER, (),
+        {"source": _TEXT, "grants": Param((str, dict, type(None))), "strand": Param((bool,)),
+         "configured": Param((dict,)), "cases": Param((str, type(None)))},
         "Store a script and make it the active version.", "keep deploy FILE",
         comes="with the script mended: the run goes on with the new version", permits=True),
     "fix": Act(
-        ("workflow",), {"wf": _TEXT, "source": _TEXT, "impact": Param((str, type(None))), "note": Param((str,))},
+        _AGENTS_TOO, ("workflow",),
+        {"wf": _TEXT, "source": _TEXT, "impact": Param((str, type(None))), "note": Param((str,))},
         "Offer a repair for the run that failed.", "keep fix {wf} FILE"),
     "pause": Act(
-        ("workflow",), _WORKFLOW, "Start nothing more of a workflow for now.", "keep pause {wf}",
+        _AGENTS_TOO, ("workflow",), _WORKFLOW, "Start nothing more of a workflow for now.", "keep pause {wf}",
         "{0} is paused: it starts nothing until `keep resume`.", "Pause",
         "it starts nothing until somebody resumes it", "It starts nothing until somebody resumes it.",
         brings=(("workflow", "paused"),)),
     "resume": Act(
-        ("workflow",), _WORKFLOW, "Let a paused or stopped workflow run again.", "keep resume {wf}", "{0} is active.",
+        _PEOPLE, ("workflow",), _WORKFLOW, "Let a paused or stopped workflow run again.", "keep resume {wf}",
+        "{0} is active.",
         "Resume the workflow", "let the workflow run again", "The workflow runs again.",
         brings=(("workflow", "active"),)),
     "stop": Act(
-        ("workflow",), _WORKFLOW, "End a workflow.", "keep stop {wf}", "{0} is stopped. What it did stays on record.",
+        _PEOPLE, ("workflow",), _WORKFLOW, "End a workflow.", "keep stop {wf}",
+        "{0} is stopped. What it did stays on record.",
         "Stop this workflow", "end it; what it did stays on record", "The workflow is stopped.",
         "It starts nothing until somebody resumes it. What is under way may end; what was done stays done.",
         brings=(("workflow", "stopped"),)),
     "set": Act(
-        ("workflow",), {"wf": _TEXT, "waiting": _TEXT, **_SHOWN},
+        _PEOPLE, ("workflow",), {"wf": _TEXT, "waiting": _TEXT, **_SHOWN},
         "Say what else of a workflow goes on while a run of it waits for a person.",
         "keep set {wf} waiting=others", "", "Set it",
         "while a run of the workflow waits for a person, this much of it goes on",
         "From now on, this much goes on while a run waits for a person."),
     "run_now": Act(
-        ("workflow",), _WORKFLOW, "Queue every producer and routine of a workflow.", "keep run-now {wf}", "",
+        _PEOPLE, ("workflow",), _WORKFLOW, "Queue every producer and routine of a workflow.", "keep run-now {wf}", "",
         "Run now", "have its producers and routines run now", "Its producers and routines run as soon as they can."),
     "send": Act(
-        (), {"to": _TEXT, "data": Param((object,), required=True), "id": Param((str, type(None))),
+        _PEOPLE, (), {"to": _TEXT, "data": Param((object,), required=True), "id": Param((str, type(None))),
              "title": Param((str, type(None))), **_SHOWN},
         "Send something in by hand: into a topic, or into an inbox.", "keep send {0} --data JSON", "",
         "Send it in", "put it in, as if it had come by itself", "It was sent in."),
     "replay": Act(
-        (), {"delivery": _TEXT, "inbox": Param((str, type(None)))}, "Put a delivery into its inbox once more.",
+        _PEOPLE, (), {"delivery": _TEXT, "inbox": Param((str, type(None)))}, "Put a delivery into its inbox once more.",
         "keep replay {0}"),
     "grant": Act(
-        ("workflow",), {"wf": _TEXT, "capability": _TEXT, "mode": Param((str, dict)), **_SHOWN},
+        _OWNER, ("workflow",), {"wf": _TEXT, "capability": _TEXT, "mode": Param((str, dict)), **_SHOWN},
         "Allow a workflow a capability, such as sheets.appendRow.", "keep grant {wf} {capability}", "",
         "Allow it", "the workflow may do it from now on, and the run goes on",
         "The workflow may do it from now on, and the run goes on.", permits=True),
     "approve": Act(
-        ("approval", "repair"), _ID, "Allow exactly the call, or the repair, that `keep todo` shows.",
+        _PEOPLE, ("approval", "repair"), _ID, "Allow exactly the call, or the repair, that `keep todo` shows.",
         "keep approve {0}", "{0} is approved: exactly what was shown is done, once.",
         "Approve", "exactly this is done, once", "Exactly this is done, once.", permits=True,
         brings=(("approval", "approved"),)),
     "reject": Act(
-        ("approval", "repair"), _ID, "Refuse the call, or the repair, that `keep todo` shows.", "keep reject {0}",
+        _PEOPLE, ("approval", "repair"), _ID, "Refuse the call, or the repair, that `keep todo` shows.",
+        "keep reject {0}",
         "{0} is rejected: nothing of it is done.",
         "Reject", "it is not done; a held call ends its events as skipped", "It is not done.",
         "What was to be done is given up, and nothing asks for it again.", brings=(("approval", "rejected"),)),
     "retry": Act(
-        ("run",), _RUN, "Try a stopped run again now.", "keep retry {0}", "{1} carries on.",
+        _PEOPLE, ("run",), _RUN, "Try a stopped run again now.", "keep retry {0}", "{1} carries on.",
         "Try again", "try it again now", "It is tried again.", brings=(("status", "superseded"),)),
     "skip_run": Act(
-        ("run",), _ID, "Give up what a stopped run wanted to do.", "keep skip {0}", "",
+        _PEOPLE, ("run",), _ID, "Give up what a stopped run wanted to do.", "keep skip {0}", "",
         "Give it up",
         "give it up: a consumer is told and its events end as skipped, a routine goes on without the item",
         "It was given up.", "What was to be done here is not done, and nothing asks for it again.",
         brings=(("status", "active"), ("status", "abandoned"))),
     "skip_event": Act(
-        ("event",), _ID, "Skip a waiting event.", "keep skip {0}", "",
+        _PEOPLE, ("event",), _ID, "Skip a waiting event.", "keep skip {0}", "",
         "Skip this event", "nothing is done for it", "It was skipped.", "No run takes it after that.",
         brings=(("event", "skipped"),)),
     "skip_input": Act(
-        ("input",), _ID, "Skip an input: nothing more is done for it.", "keep skip {0}", "",
+        _PEOPLE, ("input",), _ID, "Skip an input: nothing more is done for it.", "keep skip {0}", "",
         "Skip this input", "nothing more is done for it; what was applied stays",
         "Nothing more starts because of this input.", "What waits because of it is given up.",
         brings=(("input", "skipped"),)),
     "reprocess": Act(
-        ("event", "item"), _ID, "Have an event that has ended, or an item, processed once more.", "keep reprocess {0}",
+        _PEOPLE, ("event", "item"), _ID, "Have an event that has ended, or an item, processed once more.",
+        "keep reprocess {0}",
         "{0} waits again. What came of it before stays on record.",
         "Work on it once more", "have it processed once more; what came of it before stays on record",
         "It is worked on once more.", "What was done for it before may be done a second time.",
         brings=(("event", "pending"), ("item", "processing"))),
     "finish": Act(
-        ("run",), _RUN, "End a run whose mutation happened and whose `next` cannot run.", "keep finish {0}",
+        _PEOPLE, ("run",), _RUN, "End a run whose mutation happened and whose `next` cannot run.", "keep finish {0}",
         "{0} is finished: its events are consumed, nothing was published.",
         "End it here", "end it: what happened stays, and nothing more is published",
         "It has ended. What happened stays.", "What should follow from it does not follow.",
         brings=(("status", "committed"),)),
     "resolve": Act(
-        ("mutation",), _RESOLVE, "Answer for a mutation that nobody could verify.", "keep resolve {0} ANSWER"),
+        _PEOPLE, ("mutation",), _RESOLVE, "Answer for a mutation that nobody could verify.", "keep resolve {0} ANSWER"),
     "host_dead": Act(
-        (), {"host": _TEXT}, "Say of a silent host that it is dead, and will never send anything again.",
+        _OWNER, (), {"host": _TEXT}, "Say of a silent host that it is dead, and will never send anything again.",
         "keep host dead {0}", "{0} counts as dead: other hosts find out what became of its calls."),
     "host_drain": Act(
-        (), {"host": _TEXT}, "Have a host hand over its work to others, and end.", "keep host drain {0}",
+        _OWNER, (), {"host": _TEXT}, "Have a host hand over its work to others, and end.", "keep host drain {0}",
         "{0} hands over its work, and ends."),
     "certify": Act(
-        (), {"source": _TEXT, "cases": Param((str, type(None))), "script": Param((str,))},
+        _AGENTS_TOO, (), {"source": _TEXT, "cases": Param((str, type(None))), "script": Param((str,))},
         "Try a script with everything that can go wrong.", "keep certify [FILE]…"),
-    "prune": Act((), {"days": Param((int, type(None)))}, "Throw away the content of old work.", "keep db prune"),
+    "prune": Act(
+        _OWNER, (), {"days": Param((int, type(None)))}, "Throw away the content of old work.", "keep db prune"),
     "try_again": _answer(
         "try_again", "Look again", "the outside system is asked once more, from the start",
         "The outside system is asked once more.", brings=(("mutation", "needs_reconcile"),)),
@@ -181,3 +195,25 @@ ANSWERS: Mapping[str, str] = MappingProxyType({name: act.answers for name, act i
 
 #: What a host is asked for by name.
 REQUESTS: Mapping[str, Act] = MappingProxyType({name: act for name, act in ACTS.items() if not act.answers})
+
+
+@dataclass(frozen=True)
+class LookRequest:
+    """Something that a host is asked to tell: a method of `Keep` with these parameters."""
+
+    roles: frozenset[Role]
+    params: Mapping[str, Param]
+
+
+#: Name of a look → who has it, and its parameters. These need what only a host knows.
+LOOKS: Mapping[str, LookRequest] = MappingProxyType({
+    "needs_you": LookRequest(frozenset(Role), {"wf": Param((str,))}),
+    "explain": LookRequest(frozenset(Role), {"id": _TEXT}),
+    "page_origin": LookRequest(frozenset(Role), {}),
+})
+
+
+def requests_of(role: Role | None) -> Mapping[str, Mapping[str, Param]]:
+    """The acts and looks that a role has, each with its parameters. For anybody else there are no others."""
+    found: dict[str, Act | LookRequest] = {**REQUESTS, **LOOKS}
+    return {name: each.params for name, each in found.items() if role in each.roles}

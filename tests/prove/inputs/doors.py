@@ -19,22 +19,25 @@ from keepai import Keep
 from keepai.doors import control
 from keepai.doors.cli.main import COMMANDS as NAMES
 from keepai.doors.cli.main import keep as command
+from keepai.model.acts import requests_of
+from keepai.model.principals import Role
 from tests.prove.inputs.property import Holds, Property
 from tests.prove.inputs.pure import JSON, TEXT
 from tests.prove.inputs.scripts import EXAMPLES, SOURCES, mutated
 
 # The control socket
 
+_OWNED = requests_of(Role.OWNER)
 _WORKFLOW = "email-to-sheets"
 _GIVEN = st.one_of(st.just(_WORKFLOW), TEXT, JSON, st.sampled_from(["allow", "ask", "deny", "all", "gmail.search"]))
 _PARAMS = st.one_of(
-    st.sampled_from(sorted(control.REQUESTS)).flatmap(
+    st.sampled_from(sorted(_OWNED)).flatmap(
         lambda act: st.fixed_dictionaries(
             {
                 "act": st.just(act),
                 "params": st.fixed_dictionaries(
-                    {name: _GIVEN for name, param in control.REQUESTS[act].items() if param.required},
-                    optional={name: _GIVEN for name, param in control.REQUESTS[act].items() if not param.required},
+                    {name: _GIVEN for name, param in _OWNED[act].items() if param.required},
+                    optional={name: _GIVEN for name, param in _OWNED[act].items() if not param.required},
                 ),
             }
         )
@@ -46,7 +49,7 @@ _PARAMS = st.one_of(
         }
     ),
     st.dictionaries(
-        TEXT | st.sampled_from(["act", "params"]), JSON | st.sampled_from(sorted(control.REQUESTS)), max_size=3
+        TEXT | st.sampled_from(["act", "params"]), JSON | st.sampled_from(sorted(_OWNED)), max_size=3
     ),
 )
 _LINE = st.one_of(

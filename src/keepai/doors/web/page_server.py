@@ -57,7 +57,7 @@ class PageServer:
         self.looks = LookThreads(self._settings, self._keep.parts.clock, self._keep)
         self.live = LiveUpdates(self.looks.change)
         handed = self._demo.handed if self._demo else None
-        self.sessions = Sessions(self._settings.password, asyncio.get_running_loop().time, handed)
+        self.sessions = Sessions(self._settings.password, asyncio.get_running_loop().time, handed, self._keep.principal)
         self._names = PageNames(self._host or f"{self.sessions.label}.{LOCALHOST}", self.port, self.is_private)
         self._activity = ActivityCounts()
         self.app = self._app()

@@ -17,6 +17,7 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from ...model.principals import OWNER, Principal
 from ..connections import network_of
 
 SESSIONS_MAX = 32  #: the oldest one ends when one more begins
@@ -36,6 +37,7 @@ class BrowserSession:
     """One browser that is signed in."""
 
     csrf: str = field(repr=False)
+    principal: Principal = OWNER  # who is signed in; their role decides which acts there are
     notes: deque[ActNote] = field(default_factory=lambda: deque(maxlen=NOTES_MAX))
 
     def take_notes(self) -> list[ActNote]:
@@ -78,13 +80,17 @@ def new_label() -> str:
 class Sessions:
     """Keeps the sessions; `time` is a clock that only grows, in seconds."""
 
-    def __init__(self, password: str | None, time: Callable[[], float], handed: HandedSession | None = None) -> None:
-        self._handed = handed
+    def __init__(
+        self, password: str | None, time: Callable[[], float], handed: HandedSession | None = None,
+        principal: Principal = OWNER,
+    ) -> None:
+        self._handed, self._principal = handed, principal
         #: The first part of the page's own name, and a part of its cookie's name; new at each start.
         self.label = handed.label if handed else new_label()
         self._password = _hash(password) if password else None
         self._token: str | None = None
-        self._sessions: dict[str, BrowserSession] = {handed.cookie: BrowserSession(handed.csrf)} if handed else {}
+        self._sessions: dict[str, BrowserSession] = (
+            {handed.cookie: BrowserSession(handed.csrf, principal)} if handed else {})
         self.tries = PasswordTries(time)  #: of the password
         self.csrf = secrets.token_urlsafe(24)  #: for the one form that stands before a session: signing in
 
@@ -129,7 +135,7 @@ class Sessions:
         cookie = secrets.token_urlsafe(32)
         while len(self._sessions) >= SESSIONS_MAX:
             del self._sessions[next(iter(self._sessions))]
-        self._sessions[cookie] = BrowserSession(secrets.token_urlsafe(24))
+        self._sessions[cookie] = BrowserSession(secrets.token_urlsafe(24), self._principal)
         return cookie
 
 

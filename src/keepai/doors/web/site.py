@@ -74,6 +74,11 @@ def session(request: Request) -> BrowserSession:
     return found
 
 
+def acting(request: Request) -> Keep:
+    """The host, for the person whose session it is."""
+    return site(request).keep.acting_as(session(request).principal)
+
+
 def page(path: str, template: str, read: Read) -> Route:
     """The route of a page, which shows what `read` finds in its template."""
 

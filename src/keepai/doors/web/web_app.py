@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from ...model.acts import REQUESTS, Param
+from ...model.acts import Param, requests_of
 from ...model.errors import KeepError, LedgerUnusable, NotFound, Refused
 from ...model.permissions import matches_of
 from .. import control
@@ -25,7 +25,7 @@ from .live import STREAMS_MAX
 from .pages import health_page, lists_pages, needs_you_page, runs_page, search_page, workflow_pages
 from .render import Assets
 from .sessions import ActNote
-from .site import Site, session, site, tell
+from .site import Site, acting, session, site, tell
 
 _NOT_THERE = Refusal(404, "There is no such page. The first page has links to everything.")
 
@@ -145,18 +145,18 @@ async def act(request: Request) -> Response:
 
 
 async def _perform(request: Request, form: Mapping[str, str]) -> None:
-    name = form.get("act", "")
-    if name not in REQUESTS:
+    name, keep = form.get("act", ""), acting(request)
+    there = requests_of(keep.principal.role)
+    if name not in there:
         raise Refused(f"There is no act {name[:40]!r}.")
     given = {key.removeprefix(PARAM): text for key, text in form.items() if key.startswith(PARAM)}
     rule = {key.removeprefix(RULE): text for key, text in form.items() if key.startswith(RULE) and text.strip()}
-    known = REQUESTS[name].params
+    known = there[name]
     needs = [key for key, param in known.items() if param.required]
     params = {key: _typed(known, key, text) for key, text in given.items() if text or key in needs}
     if rule:
         params["mode"] = _rule(rule)
-    control.check(name, params)
-    await control.perform(site(request).keep, name, params)
+    await control.perform(keep, name, params)
 
 
 def _rule(fields: Mapping[str, str]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from ... import control
 from ..cards import cards
 from ..filters import TEXT_MAX
 from ..sessions import ActNote
-from ..site import NavLink, page, session, site
+from ..site import NavLink, acting, page, session
 
 LINKS = (
     NavLink("Needs you", "/needs-you", order=10, counts=True),
@@ -138,9 +138,7 @@ async def _answer_several(request: Request) -> Response:
 async def _answer(request: Request, act: str, id: str, shown: str) -> None:
     if not (shown.isascii() and shown.isdecimal() and id.startswith("apr_")):
         raise Refused(f"{id[:40]!r} is no call that can be approved together with others. Nothing was done about it.")
-    params = {"id": id, "shown": int(shown)}
-    control.check(act, params)
-    await control.perform(site(request).keep, act, params)
+    await control.perform(acting(request), act, {"id": id, "shown": int(shown)})
 
 
 def _told(act: str, done: int, refused: Sequence[str]) -> list[ActNote]:
