@@ -23,7 +23,7 @@ from ..model.codec import Json
 from ..model.errors import NotFound, Refused
 from ..model.principals import Principal
 from ..model.visible_text import visible
-from ..reading.whole_thing import whole_thing
+from ..reading.whole_thing import THINGS, whole_thing
 from ..script.check import check as check_script
 from ..script.findings import CODES
 from .script_process import ScriptProcess
@@ -99,11 +99,11 @@ def _check(name: str, tool: AgentTool, params: Mapping[str, Any]) -> None:
 
 #: Fields whose text the host itself has written or checked. The text of every other field may be somebody else's.
 _OF_THE_HOST = frozenset({
-    "actor", "author", "attempt", "by", "code", "connector", "cursor", "digest", "from", "host", "id", "kind", "machine",
-    "message_id_rule", "mode", "operation", "phase", "proposer", "reason", "resolution", "retry_of", "severity", "state",
-    "status", "step", "to", "trigger", "type", "version", "waiting", "what", "lineage", "created_by", "reserved_by",
-    "caused_by", "at", "blocked_by", "blocked_status", "capability", "actions", "capabilities", "new_capabilities",
-    "not_granted", "must_ask", "held_by", "before", "base_version", "sender", "idempotency_key", "mutation_key",
+    "act", "actions", "actor", "attempt", "author", "base_version", "before", "blocked_by", "blocked_status",
+    "capabilities", "capability", "caused_by", "code", "connector", "created_by", "cursor", "digest", "from", "guide",
+    "held_by", "host", "id", "idempotency_key", "kind", "lineage", "machine", "mode", "must_ask", "mutation_key",
+    "new_capabilities", "not_granted", "operation", "page", "phase", "proposer", "resolution", "retry_of", "says",
+    "sender", "severity", "state", "status", "step", "to", "trigger", "type", "version", "waiting", "what",
 })
 #: Fields that hold a whole value from outside, whatever the names in it are.
 _WHOLE = frozenset({
@@ -149,7 +149,7 @@ async def _todo(desk: AgentDesk, workflow: str | None = None) -> Json:
 
 async def _show(desk: AgentDesk, id: str) -> Json:
     keep = desk.keep
-    if "_" in id and not id.startswith("wf_"):
+    if id[:4] in THINGS:
         found = await keep.parts.ledger.look(lambda read: whole_thing(read, keep.views(read), id))
         return {**found}
     workflow = await _workflow_id(desk, id)
@@ -172,15 +172,15 @@ async def _outputs(desk: AgentDesk, workflow: str, limit: int = 20, after: str |
 
 
 async def _types(desk: AgentDesk) -> Json:
-    return {"text": declare(desk.settings.connectors, mutate_reads=_by_id(desk))}
+    return {"declarations": declare(desk.settings.connectors, mutate_reads=_by_id(desk))}
 
 
 async def _docs(desk: AgentDesk, page: str | None = None) -> Json:
     if page is None:
-        return {"pages": {name: about for name, (_, about) in _PAGES.items()}}
+        return {"pages": [{"page": name, "says": about} for name, (_, about) in _PAGES.items()]}
     if page not in _PAGES:
         raise NotFound(f"There is no page {visible(page[:40])!r}. There are: {', '.join(_PAGES)}.")
-    return {"page": page, "text": _TEMPLATE.joinpath(_PAGES[page][0]).read_text("utf-8")}
+    return {"page": page, "guide": _TEMPLATE.joinpath(_PAGES[page][0]).read_text("utf-8")}
 
 
 async def _findings(desk: AgentDesk, code: str | None = None) -> Json:

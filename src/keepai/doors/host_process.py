@@ -14,7 +14,7 @@ from ..app import Keep
 from ..config import Settings
 from ..engine.repair import by_command
 from ..model.principals import OWNER, Principal
-from .certify_process import by_process
+from .script_process import ScriptProcess
 
 #: How long runs under way have to end. Then they are cut off.
 FINISH_S = 3.0
@@ -26,10 +26,11 @@ def new_host(settings: Settings, *, accept_older: bool = False, works: bool = Tr
     """A host with these settings, to be entered; what it does is done in the name of this user.
 
     Without `works` it leaves the workflows of a ledger that hosts share to others."""
-    repair = by_command(settings.repair) if settings.repair else None
+    repair, process = by_command(settings.repair) if settings.repair else None, ScriptProcess.of(settings)
     return Keep(
         settings.ledger, connectors=settings.connectors, policy=settings.policy, principal=user_here(), repair=repair,
-        accept_older=accept_older, channels=settings.channels, works=works, certifier=by_process(settings),
+        accept_older=accept_older, channels=settings.channels, works=works,
+        certifier=process.certify if process else None,
     )
 
 

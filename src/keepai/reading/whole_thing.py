@@ -18,9 +18,9 @@ Data = dict[str, Any]
 
 def whole_thing(read: Reader, views: Views, id: str) -> Data:
     """A run, an input, an event, an item, a mutation or an approval, by its whole id."""
-    if id[:4] not in _SHOWN:
+    if id[:4] not in THINGS:
         raise NotFound(f"{id!r} is no id of a run, an input, an event, an item, a mutation or an approval.")
-    kind, shown = _SHOWN[id[:4]]
+    kind, shown = THINGS[id[:4]]
     return {"what": kind, **shown(read, views, id)}
 
 
@@ -117,7 +117,7 @@ def _approval(read: Reader, views: Views, id: str) -> Data:
 
 
 #: The beginning of an id → what it is, and everything about it.
-_SHOWN: Mapping[str, tuple[str, Callable[[Reader, Views, str], Data]]] = {
+THINGS: Mapping[str, tuple[str, Callable[[Reader, Views, str], Data]]] = {
     "run_": ("run", _run), "inp_": ("input", _input), "evt_": ("event", _event), "mut_": ("mutation", _mutation),
     "itm_": ("item", _item), "apr_": ("approval", _approval),
 }

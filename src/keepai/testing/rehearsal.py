@@ -82,9 +82,11 @@ class Rehearsal(Record):
 
 async def rehearse(
     path: str | Path, source: str, grants: Grants, connectors: Sequence[Connector], policy: Policy,
-    strand: bool = False, configured: Configured = None,
+    strand: bool = False, configured: Configured = None, *, reads_granted_only: bool = False,
 ) -> Rehearsal:
-    """Try a script on a copy of the ledger at `path`, if there is one. Raises what a deploy would."""
+    """Try a script on a copy of the ledger at `path`, if there is one. Raises what a deploy would.
+
+    With `reads_granted_only` it reads only what the workflow may read now, under the rules of these grants."""
     with tempfile.TemporaryDirectory(prefix="keep-rehearsal-") as folder:
         copied = Path(folder) / "keep.db"
         await asyncio.to_thread(copy, path, copied, SystemClock())
@@ -93,7 +95,8 @@ async def rehearse(
         async with Keep(copied, connectors=muted, policy=replace(policy, certified="off")) as keep:
             others = await keep.workflows()
             deployed = await keep.deploy(source, grants=grants, strand=strand, configured=configured)
-            return await _rehearse(keep, source, deployed, others, stage)
+            allowed = await _allowed(keep, source, reads_granted_only)
+            return await _rehearse(keep, source, deployed, others, stage, allowed)
 
 
 @dataclass
@@ -105,14 +108,14 @@ class RehearsalState:
 
 
 async def _rehearse(
-    keep: Keep, source: str, deployed: Deployment, others: Sequence[Workflow], stage: RehearsalState,
+    keep: Keep, source: str, deployed: Deployment, others: Sequence[Workflow], stage: RehearsalState, allowed: Grants,
 ) -> Rehearsal:
     workflow_id, ledger = deployed.workflow_id, keep.parts.ledger
     real = await ledger.look(modes_of, keep.parts, workflow_id)
     await _leave_alone(keep, others, workflow_id)
     input, mutation, run = [
         await _newest(keep, workflow_id, each) for each in ("look_inputs", "look_mutations", "look_runs")]
-    await keep.deploy(source, grants=_everything(keep, source))
+    await keep.deploy(source, grants=allowed)
     await keep.run_now(workflow_id)
     await _run(keep, workflow_id, stage)
     inputs = [RegisteredInput(each.source, each.type, each.external_id, each.title)
@@ -194,11 +197,13 @@ async def _leave_alone(keep: Keep, others: Sequence[Workflow], workflow_id: str)
             await keep.resume(each.id)
 
 
-def _everything(keep: Keep, source: str) -> Grants:
-    """Every capability is allowed: nothing can be sent here, and nobody is there to be asked."""
+async def _allowed(keep: Keep, source: str, reads_granted_only: bool) -> Grants:
+    """What the rehearsal allows: nothing can be sent here, and nobody is there to be asked."""
     manifest = check(source, keep.parts.surface).manifest
     assert manifest is not None, "it was just deployed"
-    return dict.fromkeys(manifest.capabilities, "allow")
+    sends = {spec.full_name for each in keep.parts.connectors.values() for spec in each.operations.values()
+             if spec.kind is Kind.MUTATION}
+    return {name: "allow" for name in manifest.capabilities if name in sends or not reads_granted_only}
 
 
 def _held(mutation: Mutation, handler: str, grants: Mapping[str, str], assumed: bool) -> UnsentMutation:
