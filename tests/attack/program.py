@@ -31,7 +31,7 @@ from tests.prove.program import seconds_of
 AREAS = (
     "scripts", "frames", "rules", "approvals", "letters", "strangers", "egress", "webhook",
     "page", "connections", "control", "files", "disk", "vault", "secrets",
-    "sql", "repair", "packages",
+    "sql", "repair", "models", "packages",
 )
 
 

@@ -115,7 +115,7 @@ def test_items_that_need_you_say_so_with_their_state(failed: Place) -> None:
 
 
 def test_the_input_of_an_item_says_what_holds_it(failed: Place) -> None:
-    assert "→ sort is failed:logic: Error: cannot sort this  run_" in failed.type("inputs", "sorting").stdout
+    assert "→ sort failed: Error: cannot sort this  run_" in failed.type("inputs", "sorting").stdout
     deploy(failed, LEAVES, code=4)
     assert f"→ sort left it unfinished  {item(failed)['id']}" in failed.type("inputs", "sorting").stdout
     failed.type("reprocess", item(failed)["id"])

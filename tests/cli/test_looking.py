@@ -63,7 +63,7 @@ def test_status_says_how_much_the_ledger_keeps_for_a_workflow(worked: Place) -> 
 
 def test_status_says_what_to_type_when_a_person_must_act(blocked: Place) -> None:
     told = blocked.type("status", code=4).stdout
-    assert "needs you  processEmail is paused:approval" in told
+    assert "needs you  processEmail waits for approval" in told
     assert "keep grant email-to-sheets sheets.appendRow" in told
     assert "\n  next       after your answer\n" in told
     [workflow] = blocked.json("status", code=4)["workflows"]
@@ -102,7 +102,7 @@ def test_inputs_that_are_not_shown_are_counted(worked: Place) -> None:
 def test_an_input_that_waits_says_for_what(blocked: Place) -> None:
     told = blocked.type("inputs", "email-to-sheets").stdout
     assert told.startswith("needs you")
-    assert "processEmail is paused:approval: sheets.appendRow has not been granted" in told
+    assert "processEmail waits for approval: sheets.appendRow has not been granted" in told
 
 
 def test_outputs_name_the_inputs_behind_them(worked: Place) -> None:

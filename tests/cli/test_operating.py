@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from keepai.doors.control import is_running
@@ -49,6 +51,29 @@ def test_serve_logs_json_lines(place: Place) -> None:
     lines = [json.loads(line) for line in err.splitlines()]
     assert {"at", "kind", "text"} <= set(lines[0])
     assert lines[-1]["text"] == "ended"
+
+
+def test_serve_shows_the_page_and_answers_probes_without_sign_in(place: Place) -> None:
+    place.type("deploy", "flow.js", "--grant", "all")
+    served = place.spawn("serve", "--json", "--page", "--host", "127.0.0.1", "--port", "0", "--probes", "127.0.0.1:0")
+    assert served.stderr is not None
+    told = ""
+    while "answers probes" not in told:
+        told += served.stderr.readline()
+    probes = str(re.findall(r"http://[^/ ]+", told.splitlines()[-1])[0])
+    page = str(re.findall(r"shows its page at (http://[^/ ]+)", told)[0])
+    found = {path: httpx2.get(probes + path, timeout=20) for path in ("/healthz", "/readyz", "/metrics", "/")}
+    assert [each.status_code for each in found.values()] == [200, 200, 200, 404]
+    assert 'keep_workflows{status="active"} 1' in found["/metrics"].text
+    assert httpx2.get(page, timeout=20).status_code == 401, "the page wants people to sign in"
+    served.send_signal(signal.SIGTERM)
+    served.communicate(timeout=20)
+    assert served.returncode == 0
+
+
+def test_the_places_of_a_service_are_checked_before_anything_starts(place: Place) -> None:
+    assert "such as 127.0.0.1:7790" in place.type("serve", "--probes", "7790", code=2).stderr
+    assert "Add --page" in place.type("serve", "--port", "8000", code=2).stderr
 
 
 # -- doctor ----------------------------------------------------------------------------------------

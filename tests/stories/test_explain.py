@@ -440,7 +440,7 @@ async def test_a_workflow_says_what_holds_it_or_when_it_runs_next(story: Story) 
     story.feed.put("b")
     await story.run(minutes=5)
     held = checked(await story.keep.explain(wf), waits=True)
-    assert held.standing == "active, blocked by a run that is paused:transient"
+    assert held.standing == "active, blocked by a run that waits to try again"
     assert mover(held, "run").subject == (await story.last(wf)).id
 
 

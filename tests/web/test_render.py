@@ -36,6 +36,13 @@ def test_a_text_shows_everything_that_is_in_it(text: str, shown: str) -> None:
     assert made("{% set y %}{{ x }}{% endset %}{{ y }}", x=text) == shown
 
 
+def test_an_id_in_a_sentence_is_a_link_and_nothing_else_of_it_is_markup() -> None:
+    id = "run_36wdmc2z1vve"
+    shown = made("{{ x | ids_linked }}", x=f"<b>\u202e {id}, evt_36wdmc2z1vve, run_short")
+    assert shown == (
+        f'&lt;b&gt;‹U+202E› <a class="id" href="/runs/{id}">{id}</a>, evt_36wdmc2z1vve, run_short')
+
+
 def test_json_shows_everything_that_is_in_it() -> None:
     shown = made("{{ x | as_json }}", x={"a\u202e": ["<b>", "line\n\u200b"]})
     assert shown == '{\n  &#34;a‹U+202E›&#34;: [\n    &#34;&lt;b&gt;&#34;,\n    &#34;line\\n‹U+200B›&#34;\n  ]\n}'

@@ -85,7 +85,7 @@ async def test_when_each_handler_runs(served: Served) -> None:
 async def test_an_input_that_waits_says_for_what_and_its_page_has_the_card(served: Served) -> None:
     wf = await held(served)
     listed = await served.get(f"/workflows/{wf}/inputs")
-    assert "take is paused:approval: “sheets.appendRow:" in texts(listed.body)
+    assert "take waits for approval: “sheets.appendRow:" in texts(listed.body)
     assert "waits for take" in texts(listed.body)
     pages = [(await served.get(f"/inputs/{each.id}")).body for each in await served.story.keep.inputs(wf)]
     assert ["May this be sent?" in page for page in pages] == [True, False]

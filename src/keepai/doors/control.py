@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from ..model.acts import requests_of
 from ..model.errors import Finding, KeepError, LedgerUnusable, Refused, ScriptInvalid
 from ..model.ledger_address import database_of, is_address
-from ..model.principals import Principal
+from ..model.principals import MODELS, Principal, Role
 from .connections import Acceptor, ConnectionLimits, Progress, StreamProtocol, descriptors
 from .peers import misplaced, peer_uid, user, user_name
 
@@ -156,8 +156,8 @@ class ControlSocket:
         if not line.endswith(b"\n"):
             return None  # it broke off: nothing was asked
         try:
-            act, params = _understood(line)
-            return _line({"ok": True, "result": await perform(keep, act, params)})
+            act, params, model = _understood(line)
+            return _line({"ok": True, "result": await perform(_as_model(keep, model), act, params)})
         except KeepError as error:
             return _refusal(error)
 
@@ -210,7 +210,17 @@ def _make_own(folder: Path) -> None:
         raise OSError(f"{folder} is not a folder that only you may use; move it away")
 
 
-def _understood(line: bytes) -> tuple[str, Any]:
+def _as_model(keep: Keep, model: object) -> Keep:
+    """The host for one of Keep's own models, if an owner asks for that: what the model wrote is kept as the model's."""
+    if model is None:
+        return keep
+    known = MODELS.get(model) if isinstance(model, str) and keep.principal.role is Role.OWNER else None
+    if known is None:
+        raise Refused(f"An act cannot be done as {str(model)[:40]!r} here.")
+    return keep.acting_as(known)
+
+
+def _understood(line: bytes) -> tuple[str, Any, object]:
     try:
         request = json.loads(line)
         json.dumps(request, ensure_ascii=False).encode()  # half a character is no text
@@ -218,7 +228,7 @@ def _understood(line: bytes) -> tuple[str, Any]:
         raise Refused("The request is not a line of JSON.") from None
     if not isinstance(request, dict) or not isinstance(request.get("act"), str):
         raise Refused('The request must be {"act": …, "params": {…}}.')
-    return request["act"], request.get("params", {})
+    return request["act"], request.get("params", {}), request.get("as")
 
 
 def check(principal: Principal, act: str, params: Any) -> None:
@@ -253,11 +263,16 @@ _TOO_MANY = _refusal(Refused("The host does as many acts at one time as it can. 
 # -- the other side --------------------------------------------------------------------------------
 
 
-def ask(ledger: str | Path, act: str, params: Mapping[str, Any], wait_s: float = ANSWER_S) -> Any:
-    """Have a running host of a ledger do something; raises `NoHost`, or what the host raised."""
+def ask(
+    ledger: str | Path, act: str, params: Mapping[str, Any], wait_s: float = ANSWER_S, model: Principal | None = None,
+) -> Any:
+    """Have a running host of a ledger do something, as the owner or as one of Keep's own models.
+
+    Raises `NoHost`, or what the host raised."""
     with _to_host(ledger) as connection:
         connection.settimeout(wait_s)
-        answer = _asked(connection, _line({"act": act, "params": dict(params)}))
+        named = {"as": str(model)} if model else {}
+        answer = _asked(connection, _line({"act": act, "params": dict(params), **named}))
     if answer.get("ok"):
         return answer.get("result")
     raise _raised(answer.get("error") or {})

@@ -103,14 +103,14 @@ async def deploy(
     if planned.same and existing:
         version = planned.version
         await parts.ledger.write(workflows.grant_all, existing, version.grants, actor, version.waiting, barrier=True)
-        return await parts.ledger.look(_deployment, parts, existing, planned)
+        return await parts.ledger.look(deployment_of, parts, existing, planned)
     try:
         new_id = await parts.ledger.write(
             workflows.deploy, existing, planned.version, planned.number, planned.before, barrier=True,
         )
     except Conflict as error:
         raise Refused(f"{error.message} Somebody deployed meanwhile: look at it, then deploy again.") from error
-    return await parts.ledger.look(_deployment, parts, new_id, planned)
+    return await parts.ledger.look(deployment_of, parts, new_id, planned)
 
 
 async def plan(
@@ -328,7 +328,8 @@ def modes_of(read: Reader, parts: Parts, workflow_id: str) -> dict[str, str]:
     }
 
 
-def _deployment(read: Reader, parts: Parts, workflow_id: str, planned: Plan) -> Deployment:
+def deployment_of(read: Reader, parts: Parts, workflow_id: str, planned: Plan) -> Deployment:
+    """What a deploy did."""
     modes = modes_of(read, parts, workflow_id)
     needed = planned.manifest.capabilities
     before = None if planned.same or planned.before is None else "{}.{}".format(*planned.before)

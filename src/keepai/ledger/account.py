@@ -127,6 +127,7 @@ def moves(entry: Row) -> Iterator[Row]:
                     "seq": entry["seq"], "at": entry["at"], "workflow_id": workflow_id, "machine": machine,
                     "subject": subject, "source": source, "target": target,
                     "why": why if why is None or isinstance(why, str) else _text(why), "actor": actor or host,
+                    "host": host,
                 }
 
 

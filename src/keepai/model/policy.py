@@ -47,6 +47,7 @@ class Policy:
     repairs_max: int = _setting(3, "How many repairs one piece of work may have before a person must act.")  # type: ignore[assignment]
     repair_s: float = _setting(600, "How long the repair hook may take.")  # type: ignore[assignment]
     approval_s: float = _setting(86_400, "How long an approval is valid before Keep asks again.")  # type: ignore[assignment]
+    proposal_s: float = _setting(14 * 86_400, "How long a proposal waits for a person before it expires.")  # type: ignore[assignment]
     settle_s: float = _setting(60, "How long after its end a call may still show its effect.")  # type: ignore[assignment]
     reconcile_s: float = _setting(30.0, "How long one reconcile may take.")  # type: ignore[assignment]
     reconcile_first_s: float = _setting(30, "How long to wait after the first reconcile that could not tell.")  # type: ignore[assignment]

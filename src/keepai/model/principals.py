@@ -72,3 +72,5 @@ OWNER = Principal.person()
 PLANNER = Principal(PrincipalKind.PLANNER, role=Role.PROPOSE)
 MAINTAINER = Principal(PrincipalKind.MAINTAINER, role=Role.PROPOSE)
 HOST = Principal(PrincipalKind.HOST)
+#: Keep's own models, by their text.
+MODELS: Mapping[str, Principal] = MappingProxyType({str(each): each for each in (PLANNER, MAINTAINER)})

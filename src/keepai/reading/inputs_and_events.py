@@ -10,6 +10,7 @@ from ..ledger.rows import run_record
 from ..model.codec import stored
 from ..model.records import Event, Gap, Held, Input, Mutation
 from ..model.states import EventStatus
+from .wording import run_stands
 
 #: A consumer that has taken newer events this often, and not the oldest, is shown as leaving it.
 _PASSED_OVER_MIN = 10
@@ -66,7 +67,7 @@ def waits_for(read: Reader, input: Input, takers: Mapping[str, str]) -> list[tup
 
 def _held_by(read: Reader, run_id: str) -> tuple[str, str]:
     run = run_record(kept_row(read, "run_by_id", run_id=run_id))
-    return f"{run.handler} is {run.status}{f': {run.error.message}' if run.error else ''}", run.id
+    return f"{run.handler} {run_stands(run.status)}{f': {run.error.message}' if run.error else ''}", run.id
 
 
 def event_record(row: Row, held: tuple[Held, ...] | None = None) -> Event:

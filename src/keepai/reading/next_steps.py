@@ -31,6 +31,7 @@ from .left_items import applied_of, left_actions, sent_again
 from .parked_runs import full
 from .questions import Questions, StoppedRunFacts, given_up
 from .unknown_outcome import HOST_KNOWS, NOT_ENDED
+from .wording import run_stands
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ class NextSteps:
             return self._through(run, "holds it")
         now = self._questions.now(workflow["id"], self._now)
         parked = tuple(
-            StepAhead("run", f"Run {each.id} is parked; it is {each.status}.", subject=each.id)
+            StepAhead("run", f"Run {each.id} is parked: it {run_stands(each.status)}.", subject=each.id)
             for each, _ in now.parked[:_PARKED_MAX])
         step = next_step(now)
         if not isinstance(step, Wait):

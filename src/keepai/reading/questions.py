@@ -35,6 +35,7 @@ ACTIONS: dict[str, tuple[str, ...]] = {
     "logic": ("deploy", "retry", "skip_run"),
     "exhausted": ("retry", "skip_run"),
     "internal": ("retry", "skip_run"),
+    "proposal": ("accept", "decline"),
 }
 
 #: The error that made a run wait for a person → the kind of question.

@@ -10,7 +10,7 @@ from ..model.codec import stored
 from ..model.records import Approval, Gap, Mutation, Run
 from ..model.states import DOUBTFUL, ApprovalStatus, MutationStatus, Phase, Status
 from .left_items import why_left
-from .wording import count
+from .wording import count, run_stands
 
 #: Why a run began → how people say it.
 TRIGGERS = {
@@ -204,7 +204,7 @@ def _unprocessed(held: Sequence[Row]) -> str:
 
 def standing_of_workflow(row: Row, run: Run | None) -> str:
     """How a workflow stands, in a few words."""
-    blocked = f", blocked by a run that is {run.status}" if run and run.state is not Status.ACTIVE else ""
+    blocked = f", blocked by a run that {run_stands(run.status)}" if run and run.state is not Status.ACTIVE else ""
     return f"{row['status']}{blocked}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from types import MappingProxyType
 
 from ..model.records import Kept
 from ..model.visible_text import visible
@@ -36,6 +37,19 @@ def one_line(text: str, most: int) -> str:
 def count(number: int, noun: str) -> str:
     """`1 event`, `2 events`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+#: How a run stands that is not done → what people read.
+STANDS = MappingProxyType({
+    "paused:transient": "waits to try again", "paused:approval": "waits for approval",
+    "paused:reconciliation": "looks up what happened", "paused:limit": "waits its turn",
+    "paused:held": "waits for a parked run", "failed:logic": "failed", "failed:internal": "failed",
+})
+
+
+def run_stands(status: str) -> str:
+    """How a run stands, after its name: `waits for approval`, `is active`."""
+    return STANDS.get(status, f"is {status}")
 
 
 def size(count_of_bytes: int) -> str:

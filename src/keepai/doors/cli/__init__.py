@@ -15,9 +15,11 @@ In reading order:
 
 Looking: `status.py` (also digest), `list_commands.py` (inputs, outputs, items, runs), `show.py`, `why.py`, `todo.py`,
 `logs.py`, `blast_command.py`, `graph_command.py`, `watch.py` with `watch_screen.py`, `open_command.py`.
-Acting: `act_commands.py`, `answer_many.py` (approve, reject); `deliveries_command.py` (deliveries, replay).
+Acting: `act_commands.py`, `answer_many.py` (approve, reject); `deliveries_command.py` (deliveries, replay);
+`proposal_commands.py` (propose, proposals, accept, decline).
 Scripts: `script_commands.py` (check, deploy, fix) with `script_files.py`, `cases_command.py` (test),
-`certify_command.py` with `script_worker.py` (certify), `contract.py` (test-connector), `rollback.py`.
+`certify_command.py` with `script_worker.py` (certify), `contract.py` (test-connector), `rollback.py`,
+`plan_command.py` (plan, repair).
 Setting up: `init.py` (also types), `connect.py` with `signing.py` and `secret_input.py`, `secrets.py`, `notify.py`,
 `doctor.py`, `db.py`.
 Hosts: `dev.py` with `auto_deploy.py`, `serve.py`, both with `narrator.py`; `demo.py` and `demo_cluster.py`, both on

@@ -11,6 +11,7 @@ from ...model.acts import ACTS, REQUESTS
 _SAMPLES = {
     "workflow": "invoices", "run": "run_01m7", "approval": "apr_01m7", "event": "evt_01m7", "input": "inp_01m7",
     "mutation": "mut_01m7",
+    "proposal": "prp_01m7",
 }
 
 #: Command → what somebody would type, with what it is for.
@@ -21,6 +22,9 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "init": ("keep init invoices           # then: cd invoices, keep test, keep dev",
              "keep init --connector tickets   # here; then: keep test-connector tickets.py",),
     "check": ("keep check                   # every script here", "keep check invoices.js --json"),
+    "plan": ('keep plan "add a row to the sheet for every mail with an invoice"',
+             'keep plan --continue prp_01m7 "also leave out those from the tax office"'),
+    "repair": ("keep repair invoices",),
     "types": ("keep types keep.d.ts",),
     "test-connector": ("keep test-connector tickets.py",),
     "test": ("keep test                    # every case here", "keep test invoices.js -k lost"),
@@ -31,6 +35,8 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "keep deploy invoices.js --dry-run",
     ),
     "fix": ('keep fix invoices mended.js --note "an empty subject"',),
+    "propose": ('keep propose invoices.js --why "invoices without a number are filed too"',),
+    "proposals": ("keep proposals", "keep proposals prp_01m7      # all of one"),
     "rollback": ("keep rollback invoices       # to the text before", "keep rollback invoices 1.0"),
     "graph": ("keep graph invoices", "keep graph invoices.js --svg > invoices.svg"),
     "connect": (
@@ -61,6 +67,9 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "deliveries": ("keep deliveries orders --last 10",),
     **{act.command: (f"keep {act.command} {_SAMPLES[act.on[0]]}",) for act in ACTS.values()
        if "shown" in act.params and act.on},
+    "accept": ("keep accept prp_01m7         # shows it all, then asks",
+               "keep accept prp_01m7 --grant sheets.appendRow=allow"),
+    "decline": ('keep decline prp_01m7 --why "it writes to the wrong sheet"',),
     "set": ("keep set invoices waiting=others",),
     "send": (
         """keep send orders --data '{"customer": "Ann", "total": 120}' --title "Ann, by phone\"""",
@@ -114,6 +123,8 @@ SUMMARIES = {
     "demo": "Kill a host in mid-mutation, and see nothing lost or doubled.",
     "init": "Make a folder with a workflow that works at once.",
     "check": "Find mistakes in scripts without running anything.",
+    "plan": "Have a model write an automation from your words.",
+    "repair": "Have a model mend the script of a workflow whose run failed.",
     "types": "Declare `ctx` as TypeScript, for editors and language models.",
     "test": "Run the workflows' own cases.",
     "test-connector": "Test a connector against every injectable fault.",
@@ -127,6 +138,7 @@ SUMMARIES = {
     "watch": "All workflows, what waits for you, and what happens, live.",
     "open": "Open the page in a browser, at a workflow or at anything with an id.",
     "todo": "What waits for you: questions that only a person can answer.",
+    "proposals": "What was proposed and waits for a person; with ID, all that is known of one.",
     "digest": "What came in, went out and failed lately, and what waits.",
     "inputs": "What came in, and what came of each.",
     "outputs": "What went out, and which inputs caused it.",

@@ -27,6 +27,7 @@ from ...reading.blast import Blast
 from ...reading.digest import Digest
 from ...reading.explain import Explanation
 from ...reading.overview import WorkflowGlance
+from ...reading.proposal_card import Touch
 from ...testing.cases import Result
 from ...testing.rehearsal import Rehearsal
 from .narrator import NewsLine
@@ -85,9 +86,16 @@ _TOLD: Shape = {**of(NewsLine), "at": TIME}
 _NOTE: Shape = {"at": TIME, "kind": TEXT, "text": TEXT, "*": ANY}
 
 #: Command → what it prints, in each of its cases.
+_PLANNED: dict[str, Shape] = {
+    "id": "text?", "ended": TEXT, "draft": "text?",
+    "fault": {"?": {"failed": TEXT, "because": TEXT, "details": ANY}},
+    "used": {"attempts": NUMBER, "tokens_in": NUMBER, "tokens_out": NUMBER, "money": NUMBER},
+}
 SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "demo": {"": {"ok": YES, "*": ANY}},
     "init": {"": {"folder": TEXT, "files": [TEXT]}},
+    "plan": {"": _PLANNED, "with --write-prompts": {"files": [TEXT]}},
+    "repair": {"": _PLANNED},
     "check": {"": [_FINDING]},
     "types": {"": {"file": "text?", "connectors": [TEXT], "text": TEXT}},
     "test": {"": [{"file": TEXT, **of(Result)}]},
@@ -101,6 +109,9 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
         "with --dry-run": {"dry_run": YES, **of(Rehearsal), "deployment": _DEPLOYED},
     },
     "fix": {"": {"repair": TEXT, "workflow_id": TEXT}},
+    "propose": {"": of(records.Proposal), "if the script has errors": {"findings": [_FINDING]}},
+    "proposals": {"": [{**of(records.Proposal), "does": [TEXT], "touches": [of(Touch)], "cases_in_words": [TEXT],
+                        "proof": [TEXT], "warnings": [TEXT]}]},
     "rollback": {
         "": {**_DEPLOYED, "rolled_back_to": TEXT, "run": {"?": {"id": TEXT, "status": TEXT, "then": TEXT}}},
         "with --list": [{"version": TEXT, "active": YES, "author": TEXT, "hash": TEXT, "activated_at": TIME}],

@@ -26,6 +26,8 @@ COMMANDS = {
     "connect": "connect:connect",
     "secrets": "secrets:secrets",
     "doctor": "doctor:doctor",
+    "plan": "plan_command:plan",
+    "repair": "plan_command:repair",
     "check": "script_commands:check",
     "types": "init:types",
     "test": "cases_command:test",
@@ -34,12 +36,14 @@ COMMANDS = {
     "deploy": "script_commands:deploy",
     "rollback": "rollback:rollback",
     "fix": "script_commands:fix",
+    "propose": "proposal_commands:propose",
     "dev": "dev:dev",
     "serve": "serve:serve",
     "status": "status:status",
     "watch": "watch:watch",
     "open": "open_command:open_page",
     "todo": "todo:todo",
+    "proposals": "proposal_commands:proposals",
     "inputs": "list_commands:inputs",
     "outputs": "list_commands:outputs",
     "items": "list_commands:items",
@@ -63,7 +67,7 @@ COMMANDS = {
 }
 #: What `keep --help` puts above a group of commands, by the first command of it.
 GROUPS = {
-    "demo": "Begin", "check": "Write scripts", "dev": "Run", "status": "Look", "pause": "Act", "notify": "Operate",
+    "demo": "Begin", "plan": "Write scripts", "dev": "Run", "status": "Look", "pause": "Act", "notify": "Operate",
 }
 
 

@@ -26,8 +26,8 @@ from .text import echo, echo_json
 def mcp(context: click.Context, agent: str | None) -> None:
     """Give an agent its tools over the Model Context Protocol, on stdin and stdout.
 
-    The agent's program starts this command; `keep mcp install` tells it how. A host must be running: `keep dev` or `keep
-    serve`. What there is depends on the agent's scope; nothing that a person decides is among it.
+    The agent's program starts this command; `keep mcp install` tells it how. A host must be running: `keep dev` or
+    `keep serve`. What there is depends on the agent's scope; nothing that a person decides is among it.
     """
     if context.invoked_subcommand is not None:
         return

@@ -17,7 +17,7 @@ from ...reading.look import Look
 from ...reading.offered_acts import commands
 from ...reading.parked_runs import GOES_ON
 from ...reading.shared_hosts import at_work, place
-from ...reading.wording import ago, count, kept_bytes
+from ...reading.wording import ago, count, kept_bytes, run_stands
 from ...script.duration import BadDuration, parse_duration
 from ..control import is_running
 from .command_session import CommandSession, with_json, with_session, with_watch
@@ -77,7 +77,7 @@ def _facts(
     if stop:
         word = "needs you" if stop.needs_you else "waits"
         place = f" at line {stop.run.error.line}" if stop.run.error and stop.run.error.line else ""
-        facts.append((word, f"{stop.run.handler} is {stop.run.status}{place}: {stop.why}"))
+        facts.append((word, f"{stop.run.handler} {run_stands(stop.run.status)}{place}: {stop.why}"))
         facts += [("  type", command) for command in stop.commands]
     others = [q for q in asked if stop is None or q != stop.question]
     if others:

@@ -18,7 +18,7 @@ from ...model.ids import typed_name
 from ...model.records import Escalation
 from ...reading.diffs import differences
 from ...reading.look import Look
-from ...reading.offered_acts import CLASSES, command, commands, heading, meaning
+from ...reading.offered_acts import CLASSES, command, commands, heading, meaning, workflow_name
 from ...reading.wording import ago, count
 from ..health_checks import OK, check_channels
 from .command_session import CommandSession, with_json, with_session, with_watch
@@ -39,11 +39,11 @@ def todo(session: CommandSession, as_json: bool) -> None:
         names = {row["id"]: str(row["name"]) for row in look.read.all("workflow_all")}
         found = questions(session, look)
         if as_json:
-            echo_json([{**q.to_json(), "commands": [typed for _, typed in commands(q, names[q.workflow_id])]}
+            echo_json([{**q.to_json(), "commands": [typed for _, typed in commands(q, workflow_name(q, names))]}
                        for q in found])
         else:
             for number, each in enumerate(found):
-                echo(*([""] if number else []), *_card(look, each, names[each.workflow_id]))
+                echo(*([""] if number else []), *_card(look, each, workflow_name(each, names)))
             if not found:
                 echo("Nothing waits for you.")
             _warn(look)
@@ -60,6 +60,8 @@ def _warn(look: Look) -> None:
 def _card(look: Look, question: Escalation, name: str) -> list[str]:
     facts: Mapping[str, Any] = question.facts
     lines = [f"{click.style(heading(question), fg='red')}  {plain(name)}  {question.id}"]
+    if question.kind == "proposal":
+        return [*lines, *_about_proposal(look, facts), *_answers(look, question, name)]
     lines += _what(facts)
     typed = typed_name(name, question.workflow_id)
     lines += field("why", facts["why"])
@@ -77,6 +79,16 @@ def _card(look: Look, question: Escalation, name: str) -> list[str]:
     told = f"an answer with --shown {question.version} is refused if any of this has changed since"
     lines += field("version", f"{question.version}: {told}")
     return [*lines, *_answers(look, question, name)]
+
+
+def _about_proposal(look: Look, facts: Mapping[str, Any]) -> list[str]:
+    """What is proposed, in short: whoever accepts it is shown all of it."""
+    return [
+        *field("why", facts["why"]), *field("in its words", f"“{facts['why_by_proposer']}”"),
+        *field("does", *facts["does"]), *field("may change", *(facts["changes"] or ("nothing",))),
+        *field("proof", *facts["proof"]), *field("warning", *facts["warnings"]),
+        *field("expires", _when(look, facts["expires_at"])),
+    ]
 
 
 def _what(facts: Mapping[str, Any]) -> list[str]:

@@ -73,7 +73,7 @@ class Card:
 def cards(look: Look, questions: Iterable[Escalation]) -> list[Card]:
     """One card per question."""
     names = {row["id"]: str(row["name"]) for row in look.read.all("workflow_all")}
-    return [_card(look, each, names[each.workflow_id]) for each in questions]
+    return [_card(look, each, offered_acts.workflow_name(each, names)) for each in questions]
 
 
 def forms_of_steps(steps: Iterable[StepAhead], workflow_id: str) -> list[AnswerForm]:
@@ -116,6 +116,8 @@ def _why(facts: Mapping[str, Any]) -> str:
 
 def _answers(question: Escalation) -> tuple[AnswerForm, ...]:
     capability = question.facts.get("capability")
+    if question.kind == "proposal":
+        return ()  # it is judged on its own page, which shows all of it
     return tuple(
         _answer(act, offered_acts.subject(question, act), question.workflow_id, str(capability),
                 offered_acts.meaning(act, question))

@@ -32,8 +32,8 @@ class Filters:
     text: str
     before: int | None
     statuses: tuple[str, ...]
-    handler: str = ""
-    handlers: tuple[str, ...] = ()  # a list without handlers has no such choice
+    handler: str
+    handlers: Mapping[str, str]  # the choices with their words; a list without handlers has no such choice
     times: ClassVar[Mapping[str, str]] = SPAN_WORDS  # the choices of time, with their words
 
     @property
@@ -64,7 +64,7 @@ def filters(request: Request, statuses: tuple[str, ...], handlers: tuple[str, ..
     return Filters(
         _choice(asked, "status", statuses), _choice(asked, "time", tuple(SPANS)),
         asked.get("text", "").strip()[:TEXT_MAX], place(asked.get("before", "")), statuses,
-        _choice(asked, "handler", handlers), handlers,
+        _choice(asked, "handler", handlers), dict(zip(handlers, handlers, strict=True)),
     )
 
 

@@ -19,6 +19,7 @@ from ..connections import listening
 from ..http_server import HttpServer, http_bounds
 from .guard import LOCALHOST, Guard, PageNames, is_loopback
 from .live import LiveUpdates
+from .plans import BegunPlans
 from .render import Assets, Renderer
 from .sessions import Sessions
 from .site import LookThreads, Site
@@ -55,7 +56,8 @@ class PageServer:
         listeners = self._demo.listeners if self._demo else bind(self._host, self._asked_port)
         self.port: int = listeners[0].getsockname()[1]
         self.looks = LookThreads(self._settings, self._keep.parts.clock, self._keep)
-        self.live = LiveUpdates(self.looks.change)
+        self.plans = BegunPlans(self._keep, self._settings)
+        self.live = LiveUpdates(self._changes)
         handed = self._demo.handed if self._demo else None
         self.sessions = Sessions(self._settings.password, asyncio.get_running_loop().time, handed, self._keep.principal)
         self._names = PageNames(self._host or f"{self.sessions.label}.{LOCALHOST}", self.port, self.is_private)
@@ -68,6 +70,10 @@ class PageServer:
         self._counting = asyncio.ensure_future(self._count_ahead())
         return self
 
+    async def _changes(self) -> int:
+        """A number that grows when somebody commits, or a plan comes further."""
+        return await self.looks.change() + self.plans.changes
+
     async def _count_ahead(self) -> None:
         """Count the last day before somebody asks: over a big ledger the first time takes a moment."""
         with suppress(LedgerError):
@@ -78,6 +84,7 @@ class PageServer:
     ) -> None:
         self._keep.page = None
         self._counting.cancel()
+        await self.plans.close()
         await self.live.close()
         await self._server.end()
         self.looks.close()
@@ -85,7 +92,7 @@ class PageServer:
     def _app(self) -> Guard:
         assets = Assets()
         renderer = Renderer(assets, THINGS)
-        here = Site(self._keep, self.looks, self.live, self.sessions, renderer, LINKS, self._activity)
+        here = Site(self._keep, self.looks, self.live, self.sessions, renderer, LINKS, self._activity, self.plans)
         return make(here, self._names, assets, self._demo.routes() if self._demo else ())
 
     @property

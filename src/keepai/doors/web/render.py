@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,10 +28,11 @@ from starlette.responses import Response
 from ...model.acts import ACTS
 from ...model.clock import iso
 from ...model.errors import ConfigError
+from ...model.ids import number_of
 from ...model.visible_text import visible
 from ...reading.call_sentences import output_sentence
 from ...reading.charts import chart, sparkline
-from ...reading.wording import ago, clock, count
+from ...reading.wording import STANDS, ago, clock, count
 
 #: What templates may use of Jinja's own: nothing that gives markup.
 _PLAIN_FILTERS = ("capitalize", "default", "first", "last", "length", "list", "replace", "sort", "sum", "urlencode")
@@ -53,9 +55,7 @@ WORDS: Mapping[str, str] = MappingProxyType({
     "needs_attention": "needs you", "unknown_outcome": "unknown outcome", "logic": "script failed",
     "exhausted": "tried too often", "precondition": "missing outside", "internal": "internal error",
     "attention": "differs", "committed": "done", "superseded": "another carries on", "abandoned": "given up",
-    "paused:transient": "waits to try again", "paused:approval": "waits for approval",
-    "paused:reconciliation": "looks up what happened", "failed:logic": "script failed",
-    "failed:internal": "internal error",
+    **STANDS, "failed:logic": "script failed", "failed:internal": "internal error",
 })
 
 
@@ -86,6 +86,7 @@ def environment(assets: Assets, things: Mapping[str, str]) -> Environment:
     )
     made.filters = {name: FILTERS[name] for name in _PLAIN_FILTERS} | {
         "as_json": as_json, "when": when, "at": at, "iso": iso, "count": count, "word": word,
+        "ids_linked": lambda text: ids_linked(things, text),
         "sparkline": lambda numbers, label: Markup(sparkline(numbers, label)),  # noqa: S704 - numbers, and our own words
         "chart": lambda *given: Markup(chart(*given)),  # noqa: S704 - the same
     }
@@ -98,6 +99,20 @@ def address_of(things: Mapping[str, str], id: str) -> str | None:
     """Where the page of an id is; its kind ends at the line below the letters."""
     path = things.get(id[: id.find("_") + 1])
     return path.format(id=id) if path else None
+
+
+_ID = re.compile(r"\b[a-z]{2,3}_[0-9a-z]+\b")
+
+
+def ids_linked(things: Mapping[str, str], text: str) -> Markup:
+    """A sentence in which every id is a link to its page."""
+    made, end = Markup(""), 0
+    for found in _ID.finditer(text):
+        way = address_of(things, found[0]) if number_of(found[0]) else None
+        if way:
+            link = Markup('<a class="id" href="{}">{}</a>').format(way, found[0])
+            made, end = made + Markup.escape(visible(text[end:found.start()])) + link, found.end()
+    return made + Markup.escape(visible(text[end:]))
 
 
 def shown(value: Any) -> Any:

@@ -467,6 +467,30 @@ create unique index repair_one_open on repair (run_id) where status in ('asked',
 create index repair_by_run on repair (run_id, seq);
 create index repair_by_lineage on repair (workflow_id, lineage);
 
+-- A script that somebody proposes: its text, what the host found out about it (`facts`, engine/proposal.py), and a digest
+-- over all of that, which a person accepts. Its workflow is there already, or it is a new one of that name.
+create table proposal (
+  id bigint not null primary key,
+  workflow_id bigint references workflow (id),
+  name text collate "C" not null,
+  status text collate "C" not null constraint proposal_status_known check (status in
+    ('waiting', 'accepted', 'declined', 'withdrawn', 'superseded', 'expired')),
+  proposer text collate "C" not null,
+  source text collate "C" not null,
+  cases text collate "C",
+  wanted text collate "C" not null, -- what its proposer would like to be granted
+  why text collate "C" not null,
+  work text collate "C", -- how a model came to it
+  facts text collate "C" not null,
+  digest text collate "C" not null,
+  note text collate "C", -- how it ended
+  expires_at bigint not null,
+  created_at bigint not null,
+  updated_at bigint not null
+);
+
+create unique index proposal_one_waiting on proposal (name, proposer) where status = 'waiting';
+
 create table trace (
   workflow_id bigint not null,
   run_id bigint not null references run (id),

@@ -45,3 +45,9 @@ where workflow_id = :workflow_id and status in ('failed', 'skipped') group by co
 -- The mutation of which nobody knows yet what becomes of it, if there is one.
 select connector, status from mutation
 where workflow_id = :workflow_id and (status = 'in_flight' or status = 'needs_reconcile' or status = 'indeterminate');
+
+-- name: look_oldest_waiting
+-- Since when the oldest event of each topic that somebody takes waits.
+select t.workflow_id, (select e.created_at from event e
+    where e.workflow_id = t.workflow_id and e.topic = t.name and e.status = 'pending' order by e.seq limit 1) as since
+from topic t where t.subscriber is not null;

@@ -13,6 +13,10 @@ select * from repair where run_id = :run_id order by seq desc limit 1;
 -- One try.
 select * from repair where id = :repair_id;
 
+-- name: repair_waiting
+-- Repairs that wait for a person.
+select * from repair where status = 'waiting' order by id;
+
 -- name: repair_count
 -- How many tries a lineage has had.
 select count(*) as tries from repair where workflow_id = :workflow_id and lineage = :lineage;

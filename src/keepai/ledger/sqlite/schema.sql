@@ -10,6 +10,7 @@
 --   too, and may make several mutations, each found again by its key when the routine is replayed.
 --   A call that a person must allow is held in approval, whole, until it is sent or given up.
 --   A run that failed because the script is wrong may be mended: repair keeps each try.
+--   A script that a model or another program wrote waits in proposal until a person accepts or declines it.
 --   A run that stops and goes on becomes a new run with retry_of; the lineage is their first.
 --   A question that was put to a person is in notice, once for each channel by which it was told; channel
 --   says how each of these does. Both are about telling only: nothing that runs depends on them.
@@ -17,7 +18,7 @@
 --   entry to account that tells all of it (ledger/account.py), with a hash over the entry and the one before;
 --   account_subject finds the entries that tell of one thing.
 --
--- Every table but host, certificate, channel and notice has workflow_id in its key: first where order is by the sequence numbers that each
+-- Every table but host, certificate, proposal, channel and notice has workflow_id in its key: first where order is by the sequence numbers that each
 -- workflow counts itself, never by time; after the id of a run, an event or an input where that finds a row, because ids
 -- sort by time: what many workflows write at one moment lies on the same few pages. Ids are numbers here, and the keys of
 -- mutations bytes; ledger/stored_ids.py gives and takes them as everybody else sees them. Times are milliseconds since
@@ -432,6 +433,30 @@ create table repair (
 create unique index repair_one_open on repair (run_id) where status in ('asked', 'waiting');
 create index repair_by_run on repair (run_id, seq);
 create index repair_by_lineage on repair (workflow_id, lineage);
+
+-- A script that somebody proposes: its text, what the host found out about it (`facts`, engine/proposal.py), and a digest
+-- over all of that, which a person accepts. Its workflow is there already, or it is a new one of that name.
+create table proposal (
+  id integer not null primary key,
+  workflow_id integer references workflow (id),
+  name text not null,
+  status text not null constraint proposal_status_known check (status in
+    ('waiting', 'accepted', 'declined', 'withdrawn', 'superseded', 'expired')),
+  proposer text not null,
+  source text not null,
+  cases text,
+  wanted text not null, -- what its proposer would like to be granted
+  why text not null,
+  work text, -- how a model came to it
+  facts text not null,
+  digest text not null,
+  note text, -- how it ended
+  expires_at integer not null,
+  created_at integer not null,
+  updated_at integer not null
+);
+
+create unique index proposal_one_waiting on proposal (name, proposer) where status = 'waiting';
 
 create table trace (
   workflow_id integer not null,

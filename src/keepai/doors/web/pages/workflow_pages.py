@@ -32,6 +32,7 @@ from ... import control
 from ..sessions import ActNote
 from ..site import LIVE, NavLink, acting, page, session, show, site
 from ..timeline import lines
+from .plan_page import may_plan
 
 LINKS = (
     NavLink("Home", "/", order=0), NavLink("Workflow", "/workflows/{wf}", order=5),
@@ -56,7 +57,7 @@ def glance_at(request: Request) -> Callable[[Look, Request], Mapping[str, Any]]:
         found, lately = glances(look.read, look.views, look.now_ms), counts.of(look.read, look.now_ms)
         return {
             "glances": found, "activity": lambda wf: lately.get(wf, NOTHING), "total": together(lately),
-            "waiting": sum(each.workflow.pending for each in found),
+            "waiting": sum(each.workflow.pending for each in found), "may_plan": may_plan(request),
         }
 
     return read
@@ -127,13 +128,14 @@ def _versions(look: Look, request: Request) -> Mapping[str, Any]:
     old = request.query_params.get("from") or _before(known, new)
     before, after = _text_of(look, row, old), _text_of(look, row, new)
     return {
-        "wf": row, "versions": known, "old": old, "new": new, "lines": changes(before, after), "text": coloured(after),
-        "pieces_of": lambda line: _pieces(coloured(before if line.new is None else after), line),
+        "wf": row, "version_names": _names(known), "old": old, "new": new,
+        "lines": changes(before, after), "text": coloured(after),
+        "pieces_of": lambda line: pieces_of(coloured(before if line.new is None else after), line),
         "is_active": any(each.active and each.version == new for each in known),
     }
 
 
-def _pieces(lines: Sequence[Sequence[Piece]], line: DiffLine) -> Sequence[Piece]:
+def pieces_of(lines: Sequence[Sequence[Piece]], line: DiffLine) -> Sequence[Piece]:
     """The coloured pieces of a line of a comparison. Where lines are counted otherwise, it stays without colours."""
     at = (line.old if line.new is None else line.new) or 0
     pieces = lines[at - 1] if 0 < at <= len(lines) else ()
@@ -160,7 +162,11 @@ def _blast(look: Look, request: Request) -> Mapping[str, Any]:
     version = request.query_params.get("version") or f"{row['major']}.{row['minor']}"
     found = None if LIVE in request.headers else blast(look.read, row, version, most=TOUCHED_SHOWN)
     known = workflow_details.versions(look.read, row)
-    return {"wf": row, "found": found, "version": version, "versions": known, "most": TOUCHED_SHOWN}
+    return {"wf": row, "found": found, "version": version, "version_names": _names(known), "most": TOUCHED_SHOWN}
+
+
+def _names(known: Sequence[VersionInfo]) -> dict[str, str]:
+    return {each.version: f"{each.version} (active)" if each.active else each.version for each in known}
 
 
 def _before(known: Sequence[VersionInfo], version: str) -> str:
