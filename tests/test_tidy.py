@@ -79,6 +79,7 @@ BANNED: dict[str, dict[str, str]] = {
     "secrets.": {
         "connectors/sign_in.py": "what an answer to a sign-in is known by, and proven with; nothing of it is kept",
         "doors/demo_postgres.py": "the password of a database that ends with the demo",
+        "engine/credentials.py": "tokens of agents and the salt of a PIN, which nobody may guess; only hashes are kept",
         "doors/web/sessions.py": "tokens and sessions of the page, which nobody may guess; nothing of them is kept",
     },
     "os.urandom": {
@@ -155,8 +156,8 @@ PINNED_ERROR_CODES = [
     "ledger",
     "ledger_older", "ledger_stopped", "ledger_unusable", "limit_exceeded", "not_found", "outcome_unknown", "overtaken",
     "permission",
-    "phase_violation", "precondition", "refused", "rejected", "rule_broken", "script", "script_invalid",
-    "script_threw", "sender_not_dead", "transient",
+    "phase_violation", "precondition", "presence_needed", "refused", "rejected", "rule_broken", "script",
+    "script_invalid", "script_threw", "sender_not_dead", "transient",
 ]  # fmt: skip
 
 # Written so that this file does not match them.

@@ -397,6 +397,18 @@ class Keep:
         """Have a host hand over its work, and end."""
         await self.commands.host_drain(host, self._by("host_drain"))
 
+    async def agent_add(self, name: str, role: str = "look") -> str:
+        """Let an agent in, to look or to propose. Gives its token, which is not kept and cannot be shown again."""
+        return await self.commands.agent_add(name, role, self._by("agent_add"))
+
+    async def agent_remove(self, name: str) -> None:
+        """Let an agent in no more."""
+        await self.commands.agent_remove(name, self._by("agent_remove"))
+
+    async def set_pin(self, pin: str) -> None:
+        """Set the PIN that acts of people need at the terminal while there are agents."""
+        await self.commands.set_pin(pin, self._by("set_pin"))
+
     async def prune(self, *, days: int | None = None, dry_run: bool = False) -> Pruned:
         """Throw away the content of work that ended longer ago than `days`, or than the policy says."""
         by = self._by("prune")

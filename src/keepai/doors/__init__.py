@@ -5,8 +5,10 @@ In reading order:
 `cli/`               the command `keep`
 `web/`               the page that `keep dev` shows
 `webhooks.py`        the port that takes webhooks
-`control.py`         the socket through which commands reach a running host
-`peers.py`           who is at the other end of that socket
+`control.py`         the socket through which commands of people reach a running host
+`agents.py`          the socket for agents, who come in with a token
+`presence.py`        whether a person is there who acts, once there are agents
+`peers.py`           who is at the other end of these sockets
 `http_server.py`     HTTP for the page and the webhook port
 `connections.py`     accepting connections, with limits, for all of them
 `log_repeats.py`     log lines that repeat are counted, not repeated

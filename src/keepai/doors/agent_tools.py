@@ -45,6 +45,21 @@ class AgentDesk:
     keep: Keep
     settings: Settings
 
+    async def answer(self, asked: Mapping[str, Any]) -> Any:
+        """What a request gives: the result of the tool that it names, or without a name the list of all."""
+        if "name" in asked:
+            return await self.use(str(asked["name"]), dict(asked.get("params") or {}))
+        return [{"name": name, "help": tool.help, "schema": tool.schema()}
+                for name, tool in tools_of(self.keep.principal).items()]
+
+    async def use(self, name: str, params: Mapping[str, Any]) -> Json:
+        """Use a tool; what it gives is marked."""
+        tool = tools_of(self.keep.principal).get(name)
+        if tool is None:
+            raise NotFound(f"There is no tool {visible(name[:40])!r}.")
+        _check(name, tool, params)
+        return marked(await tool.does(self, **params))
+
     @property
     def trials(self) -> ScriptProcess:
         """Where scripts are tried."""
@@ -74,15 +89,6 @@ def tools_of(principal: Principal) -> dict[str, AgentTool]:
     """The tools that a principal has."""
     return {name: tool for name, tool in TOOLS.items()
             if tool.act is None or principal.role in REQUESTS[tool.act].roles}
-
-
-async def use(desk: AgentDesk, name: str, params: Mapping[str, Any]) -> Json:
-    """Use a tool; what it gives is marked."""
-    tool = tools_of(desk.keep.principal).get(name)
-    if tool is None:
-        raise NotFound(f"There is no tool {visible(name[:40])!r}.")
-    _check(name, tool, params)
-    return marked(await tool.does(desk, **params))
 
 
 def _check(name: str, tool: AgentTool, params: Mapping[str, Any]) -> None:

@@ -33,7 +33,8 @@ class ScriptProcess:
 
     async def certify(self, source: str, cases: str | None, script: str) -> Certification:
         """Every trial of a script."""
-        return from_json(dict(await self._tried("certify", script, source=source, cases=cases)))
+        found: dict[str, Any] = await self._tried("certify", script, source=source, cases=cases)
+        return from_json(found)
 
     async def test(self, source: str, cases: str, script: str = "the script") -> list[Any]:
         """Its cases alone."""
@@ -59,7 +60,8 @@ class ScriptProcess:
                 process.kill()
                 await process.wait()
             raise
-        answer = json.loads(said) if process.returncode == 0 else {"error": f"its process ended ({process.returncode})"}
+        answer: dict[str, Any] = (
+            json.loads(said) if process.returncode == 0 else {"error": f"its process ended ({process.returncode})"})
         if "findings" in answer:
             raise ScriptInvalid([Finding(**each) for each in answer["findings"]])
         if "error" in answer:

@@ -17,6 +17,7 @@ from ..model.errors import LedgerError, LedgerUnusable
 from ..model.ledger_address import shown
 from ..reading.look import LastingLook, Look
 from ..reading.wording import count
+from .agents import AgentSocket
 from .cli.narrator import Narrator, NewsLine
 from .cli.text import line, say
 from .connections import shortage
@@ -57,6 +58,7 @@ class ServiceDoors:
 
     page: PagePlace | None = None
     probes: tuple[str, int] | None = None
+    mcp: tuple[str, int] | None = None
 
 
 async def run_service(settings: Settings, doors: ServiceDoors, log: ServiceLog) -> str | None:
@@ -66,7 +68,8 @@ async def run_service(settings: Settings, doors: ServiceDoors, log: ServiceLog) 
         opened.enter_context(repeats_counted(lambda text: log.note("log", text)))
         if short := shortage():
             log.note("host", short)
-        async with new_host(settings) as keep, ControlSocket(keep, settings.ledger), WebhookPort(settings) as hooks:
+        async with (new_host(settings) as keep, ControlSocket(keep, settings.ledger), AgentSocket(keep, settings),
+                    WebhookPort(settings) as hooks):
             look = LastingLook(settings.ledger, settings.policy, keep)
             opened.callback(look.close)
             look.ask(narrator.catch_up)
@@ -86,11 +89,16 @@ async def run_service(settings: Settings, doors: ServiceDoors, log: ServiceLog) 
 async def _open(
     others: AsyncExitStack, keep: Keep, settings: Settings, doors: ServiceDoors, log: ServiceLog,
 ) -> None:
-    """Open the page and the probes, if they are wanted."""
+    """Open what is wanted of the page, the port for agents, and the probes."""
     if doors.page:
         web = await others.enter_async_context(PageServer(keep, settings, doors.page.address, doors.page.port))
         once = "" if web.sessions.has_password else " (this address works once)"
         log.note("host", f"shows its page at {web.address()}{once}")
+    if doors.mcp:
+        from .mcp_server import McpPort  # here, because it needs a package that is an extra
+
+        port = await others.enter_async_context(McpPort(keep, settings, doors.mcp))
+        log.note("host", f"serves agents at {port.url}")
     if doors.probes:
         probes = await others.enter_async_context(ProbePort(keep, settings, doors.probes))
         log.note("host", f"answers probes at {probes.origin}/healthz, /readyz and /metrics")

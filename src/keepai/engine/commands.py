@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import wraps
@@ -9,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from ..ledger.base import Row, Sharing
 from ..ledger.rows import approval_record, mutation_record, run_record
-from ..ledger.transitions import by_hand, proposals, repairs, runs, shown_acts, workflows
+from ..ledger.transitions import by_hand, proofs, proposals, repairs, runs, shown_acts, workflows
 from ..ledger.transitions.runs import Carry
 from ..ledger.transitions.shown_acts import Repeated, ShownAct
 from ..model.acts import ANSWERS
@@ -17,6 +19,7 @@ from ..model.codec import Json, encode
 from ..model.errors import Conflict, NotFound, OutcomeUnknown, Refused, Transient
 from ..model.operations import Step
 from ..model.permissions import grant_of
+from ..model.principals import ROLES, Principal, PrincipalKind, Role
 from ..model.records import Approval, Mutation, Proposal, Run
 from ..model.states import (
     DOUBTFUL,
@@ -29,13 +32,15 @@ from ..model.states import (
     Waiting,
     WorkflowStatus,
 )
-from . import approval, failure, proposal, reconcile, repair, scheduler, sent_in
+from . import approval, credentials, failure, proposal, reconcile, repair, scheduler, sent_in
 from .approval import Standing
 from .deploy import Deployment, Grants, bound
 from .host import Host
 from .host_parts import Parts
 from .outcome import SKIPPED, outcome_of
 from .relaunch import carry, last_mutation
+
+_AGENT_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -120,6 +125,31 @@ class Commands:
         if row is None:
             raise NotFound(f"There is no proposal {id}. `keep proposals` lists them.")
         return row
+
+    async def agent_add(self, name: str, role: str, actor: str) -> str:
+        """A person lets an agent in; gives its token, of which only the hash is kept."""
+        if not _AGENT_NAME.fullmatch(name):
+            raise Refused(f"{name!r} is no name for an agent: it has 1 to 40 of a-z, 0-9, `.`, `_` and `-`, and begins "
+                          "with a letter or a digit.")
+        if role not in ROLES[PrincipalKind.AGENT]:
+            raise Refused(f"The scope of an agent is {', '.join(sorted(ROLES[PrincipalKind.AGENT]))}, not {role!r}.")
+        if await self._parts.ledger.look(credentials.pin_kept) is None:
+            raise Refused("There is no PIN yet. Once an agent is here, acts of people need one: set it first, with "
+                          "`keep agent pin`.")
+        token, agent = credentials.new_token(), Principal(PrincipalKind.AGENT, name, Role(role))
+        await self._unless_overtaken(self._parts.ledger.write(
+            proofs.add_agent, agent, credentials.token_hash(token), actor, barrier=True))
+        return token
+
+    async def agent_remove(self, name: str, actor: str) -> None:
+        """A person lets an agent in no more."""
+        agent = Principal(PrincipalKind.AGENT, name, Role.LOOK)
+        await self._unless_overtaken(self._parts.ledger.write(proofs.remove_agent, agent, actor, barrier=True))
+
+    async def set_pin(self, pin: str, actor: str) -> None:
+        """A person chooses the PIN."""
+        made = await asyncio.to_thread(credentials.pin_hash, pin)
+        await self._parts.ledger.write(proofs.set_pin, made, actor, barrier=True)
 
     @_once
     async def pause(self, workflow: str, actor: str, shown: int | None = None) -> None:

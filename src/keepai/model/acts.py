@@ -183,6 +183,14 @@ ACTS: Mapping[str, Act] = MappingProxyType({
         "Try a script with everything that can go wrong.", "keep certify [FILE]…"),
     "prune": Act(
         _OWNER, (), {"days": Param((int, type(None)))}, "Throw away the content of old work.", "keep db prune"),
+    "agent_add": Act(
+        _OWNER, (), {"name": _TEXT, "role": Param((str,))},
+        "Let an agent in, with a token of its own.", "keep agent add {0}"),
+    "agent_remove": Act(
+        _OWNER, (), {"name": _TEXT}, "Let an agent in no more: its token is worth nothing.", "keep agent remove {0}",
+        "{0} was removed: its token is worth nothing."),
+    "set_pin": Act(
+        _OWNER, (), {"pin": _TEXT}, "Set the PIN that acts of people need while there are agents.", "keep agent pin"),
     "try_again": _answer(
         "try_again", "Look again", "the outside system is asked once more, from the start",
         "The outside system is asked once more.", brings=(("mutation", "needs_reconcile"),)),

@@ -14,6 +14,9 @@ from types import MappingProxyType
 
 from .codec import sound
 
+#: The variable from which the command `keep` takes the token of the agent as which it acts.
+ENV_AGENT_TOKEN = "KEEP_AGENT_TOKEN"  # noqa: S105 (the name of one)
+
 
 class PrincipalKind(StrEnum):
     """What somebody who acts is. These words are stored."""

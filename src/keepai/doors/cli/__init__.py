@@ -24,4 +24,5 @@ Setting up: `init.py` (also types), `connect.py` with `signing.py` and `secret_i
 `doctor.py`, `db.py`.
 Hosts: `dev.py` with `auto_deploy.py`, `serve.py`, both with `narrator.py`; `demo.py` and `demo_cluster.py`, both on
 `demo_stage.py`; `hosts.py` (hosts, host).
+Who may act: `agent_commands.py` (agent).
 """

@@ -3,7 +3,7 @@
 This holds only for workflows that are already deployed. A person deploys a new workflow, and grants what a script newly
 asks for, by hand or in keep.toml. A script with errors is not deployed: its findings are printed, and the version
 before stays active. A file that differs from the active version when Keep starts is named once and not deployed,
-because it may be older.
+because it may be older. Once an agent is registered nothing is deployed by being saved.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from types import TracebackType
 
 from ...app import Keep
 from ...config import Settings
+from ...engine.credentials import has_agents
 from ...model.errors import Finding, KeepError, ScriptInvalid
 from ...script.check import check
 from .. import control
@@ -89,6 +90,10 @@ class AutoDeploy:
             return  # no workflow, or a save that is not finished
         if await self._active(name) is None:
             say(f"{path.name}: the workflow {plain(name)} is not deployed yet. Type: keep deploy {path.name}")
+            return
+        if await self._keep.parts.ledger.look(has_agents):  # whoever saved it may be one
+            say(f"{path.name} was saved and not deployed: agents are registered here, so only a person deploys. "
+                f"Type: keep deploy {path.name}")
             return
         try:
             done = await control.perform(self._keep, "deploy", {

@@ -87,6 +87,13 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "resolve": ("keep resolve mut_01m7 did_not_happen", "keep resolve mut_01m7 happened --result '{\"rowId\": \"7\"}'"),
     "notify": ("keep notify test",),
     "hosts": ("keep hosts --watch",),
+    "agent": ("keep agent list",),
+    "agent add": ("keep agent add claude --scope propose",),
+    "agent list": ("keep agent list",),
+    "agent remove": ("keep agent remove claude",),
+    "agent pin": ("keep agent pin",),
+    "mcp": ("keep mcp install --target claude-code",),
+    "mcp install": ("keep mcp install --target claude-code", "keep mcp install --target codex --scope look"),
     "host": ("keep host drain hst_01m7",),
     "host dead": ("keep host dead hst_01m7",),
     "host drain": ("keep host drain hst_01m7",),
@@ -118,7 +125,7 @@ def with_example(command: click.Command, name: str) -> click.Command:
 #: Command → what it does, in the words of its own help; a test compares them. The list in `keep --help` is made from
 #: this, so that it does not load every command.
 SUMMARIES = {
-    **{act.command: act.help for act in REQUESTS.values() if act.command not in ("db", "host")},
+    **{act.command: act.help for act in REQUESTS.values() if act.command not in ("agent", "db", "host")},
     "skip": "Give up a run, an event, an input or an item.",
     "demo": "Kill a host in mid-mutation, and see nothing lost or doubled.",
     "init": "Make a folder with a workflow that works at once.",
@@ -150,6 +157,8 @@ SUMMARIES = {
     "blast": "What a script version touched: its inputs, items, mutations.",
     "logs": "What a workflow's runs did, line by line.",
     "notify": "The channels through which people are told.",
+    "agent": "Which agents may come in, and what they may do.",
+    "mcp": "Give an agent its tools, over the Model Context Protocol.",
     "hosts": "Which hosts work on the ledger.",
     "host": "What becomes of one host of several.",
     "db": "The ledger itself.",

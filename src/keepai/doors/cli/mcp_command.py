@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import click
 from ...model.errors import ConfigError
 from .. import agents
 from ..mcp_install import TARGETS, install, keep_token, kept_token, token_file
-from ..mcp_server import ToolBox, serve_stdio
+from ..mcp_server import serve_stdio
 from ..script_process import SECONDS_MAX
 from .ask_host import ask_host
 from .command_session import CommandSession, agent_token, with_json, with_session
@@ -36,15 +35,11 @@ def mcp(context: click.Context, agent: str | None) -> None:
         raise ConfigError("Which agent is this? Name it with --agent, or give its token in KEEP_AGENT_TOKEN. A person "
                           "makes one with `keep mcp install --target …`.")
     ledger = context.find_object(CommandSession).settings().ledger  # type: ignore[union-attr]
-    asked = partial(agents.ask, ledger, token)
 
-    async def listed() -> Any:
-        return await asyncio.to_thread(asked, "tools", {})
+    async def asked(what: Mapping[str, Any]) -> Any:
+        return await asyncio.to_thread(agents.ask, ledger, token, agents.TOOL, what, SECONDS_MAX)
 
-    async def used(tool: str, params: Mapping[str, Any]) -> Any:
-        return await asyncio.to_thread(asked, "use_tool", {"tool": tool, "params": dict(params)}, SECONDS_MAX)
-
-    asyncio.run(serve_stdio(ToolBox(listed, used)))
+    asyncio.run(serve_stdio(asked))
 
 
 @mcp.command("install")

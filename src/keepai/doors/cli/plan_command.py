@@ -114,7 +114,7 @@ class _Desk:
         if control.is_running(self.settings.ledger):
             return from_json(await asyncio.to_thread(
                 control.ask, self.settings.ledger, "certify", {"source": source, "cases": cases, "script": script},
-                SECONDS_MAX, self.principal))
+                SECONDS_MAX, None, self.principal))
         process = ScriptProcess.of(self.settings)
         assert process is not None, "a plan needs a keep.toml"
         done = await process.certify(source, cases, script)

@@ -131,6 +131,23 @@ create table certificate (
   made_at bigint not null
 );
 
+-- Who may come in by a proof of their own: agents, by a token. `secret` is a hash of that proof (engine/credentials.py). The
+-- person without a name is whoever types at the terminal of the host's own account; their proof is the PIN. A row whose
+-- principal was removed stays, without its hash.
+create table principal (
+  kind text collate "C" not null constraint principal_kind_known check (kind in ('person', 'agent')),
+  name text collate "C" not null,
+  role text collate "C" not null constraint principal_role_known check (
+    kind = 'person' and role in ('viewer', 'operator', 'owner') or kind = 'agent' and role in ('look', 'propose')
+  ),
+  secret text collate "C" unique,
+  added_by text collate "C" not null,
+  added_at bigint not null,
+  removed_by text collate "C",
+  removed_at bigint,
+  primary key (kind, name)
+);
+
 create table topic (
   workflow_id bigint not null references workflow (id),
   name text collate "C" not null,

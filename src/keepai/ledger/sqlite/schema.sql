@@ -18,7 +18,7 @@
 --   entry to account that tells all of it (ledger/account.py), with a hash over the entry and the one before;
 --   account_subject finds the entries that tell of one thing.
 --
--- Every table but host, certificate, proposal, channel and notice has workflow_id in its key: first where order is by the sequence numbers that each
+-- Every table but host, certificate, principal, proposal, channel and notice has workflow_id in its key: first where order is by the sequence numbers that each
 -- workflow counts itself, never by time; after the id of a run, an event or an input where that finds a row, because ids
 -- sort by time: what many workflows write at one moment lies on the same few pages. Ids are numbers here, and the keys of
 -- mutations bytes; ledger/stored_ids.py gives and takes them as everybody else sees them. Times are milliseconds since
@@ -98,6 +98,23 @@ create table certificate (
   facts text not null,
   made_by text not null,
   made_at integer not null
+) without rowid;
+
+-- Who may come in by a proof of their own: agents, by a token. `secret` is a hash of that proof (engine/credentials.py). The
+-- person without a name is whoever types at the terminal of the host's own account; their proof is the PIN. A row whose
+-- principal was removed stays, without its hash.
+create table principal (
+  kind text not null constraint principal_kind_known check (kind in ('person', 'agent')),
+  name text not null,
+  role text not null constraint principal_role_known check (
+    kind = 'person' and role in ('viewer', 'operator', 'owner') or kind = 'agent' and role in ('look', 'propose')
+  ),
+  secret text unique,
+  added_by text not null,
+  added_at integer not null,
+  removed_by text,
+  removed_at integer,
+  primary key (kind, name)
 ) without rowid;
 
 create table topic (
