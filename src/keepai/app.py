@@ -127,6 +127,8 @@ class Keep:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(_let_go, parts)
             for each in self._connectors:
+                stack.push_async_callback(each.shut_down)
+            for each in self._connectors:
                 if isinstance(each, Inbox):
                     stack.callback(each.close)
             if parts.runtime is not self._runtime:

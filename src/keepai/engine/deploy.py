@@ -229,9 +229,17 @@ def _wanted(parts: Parts, grants: Grants, manifest: Manifest) -> dict[str, Grant
         grants = {ALL: Mode.ALLOW.value}
     if grants.get(ALL, Mode.ALLOW.value) != Mode.ALLOW.value:
         raise ConfigError(f'"all" can only be allowed, not {grants[ALL]!r}: name what shall be asked for, or denied.')
-    every = dict.fromkeys(manifest.capabilities, Mode.ALLOW.value) if ALL in grants else {}
+    every = {capability: _mode_in_all(parts, capability).value for capability in manifest.capabilities
+             } if ALL in grants else {}
     rules = {**every, **{capability: rule for capability, rule in grants.items() if capability != ALL}}
     return {capability: bound(parts, capability, grant_of(rule, capability)) for capability, rule in rules.items()}
+
+
+def _mode_in_all(parts: Parts, capability: str) -> Mode:
+    """What "all" grants: a mutation that only its server describes is asked for, until a person allows it by name."""
+    connector, _, operation = capability.partition(".")
+    spec = parts.connectors[connector].operations.get(operation) if connector in parts.connectors else None
+    return Mode.ASK if spec and spec.asks and spec.kind is Kind.MUTATION else Mode.ALLOW
 
 
 def _configured(

@@ -328,6 +328,7 @@ class Gate:
         seconds, skipped = self._parts.policy.call_s, list[str]()
         call = outside.call_of(
             self._run, seconds, lambda text: self._trace.log(self._step, connector, str(text)), skip=skipped.append,
+            lock_fd=self._parts.ledger.lock_fd,
         )
         reply = await outside.read(spec, operation.name, params, call, seconds)
         if skipped:

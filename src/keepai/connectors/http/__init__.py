@@ -3,4 +3,5 @@
 http_connector  what scripts call
 lookup          rules that say how to find out whether a request was carried out
 statuses        what a status proves
+credentials     how a connector over HTTP signs in
 """
