@@ -26,6 +26,7 @@ from .engine.host_parts import Parts
 from .engine.proposal import recertified
 from .engine.repair import Evidence, RepairHook
 from .engine.retention import Pruned
+from .engine.shadow import ShadowReport, shadow
 from .engine.telling import Teller
 from .ledger.base import Reader
 from .ledger.opening import open_deliveries, open_ledger
@@ -38,7 +39,7 @@ from .model.policy import Policy
 from .model.principals import OWNER, Principal
 from .model.records import Escalation, Event, InboxEntry, Input, Item, Mutation, Output, Proposal, Rows, Run, Workflow
 from .notices.base import Channel
-from .reading.blast import Blast, Moment
+from .reading.blast import Blast, Moment, moment
 from .reading.digest import Digest, digest
 from .reading.explain import Explanation
 from .reading.inbox_entries import inbox_entries
@@ -272,6 +273,14 @@ class Keep:
     ) -> Blast:
         """What the runs of a version touched, or those that began in [since, until); else those of the active one."""
         return await self._look(Views.blast, wf, version, since, until)
+
+    async def shadow(
+        self, wf: str, source: str, *, last: int | None = None, since: Moment | None = None,
+    ) -> ShadowReport:
+        """What a script would do otherwise than the last recorded runs of a workflow, or those since a moment.
+
+        Nothing is called and nothing is written."""
+        return await shadow(self.parts, wf, source, last=last, since_ms=moment(since, "since"))
 
     async def digest(self, since: int, until: int | None = None) -> Digest:
         """What came in, went out and failed in [since, until), in milliseconds since 1970 UTC, and what waits now."""

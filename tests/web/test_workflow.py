@@ -228,6 +228,19 @@ async def test_the_blast_radius_of_a_version_names_what_its_runs_touched(served:
     assert (await served.get(f"/workflows/{wf}/blast?version=3.0")).status == 404
 
 
+async def test_what_another_version_would_do_with_recorded_runs_is_shown_beside_it(served: Served) -> None:
+    wf = await served.story.deploy(LINES)
+    await served.story.deploy(CHANGED)
+    served.story.feed.put("one")
+    await served.story.run()
+    at = f"/workflows/{wf}/versions?from=2.0&to=1.0"
+    assert "Try the text of 1.0 on the recorded runs" in texts((await served.get(at)).body)
+    tried = texts((await served.get(f"{at}&shadow=yes")).body)
+    assert "In short: of 2 recorded runs: 1 the same, 1 changed." in tried
+    assert "values[1] &#34;&lt;b&gt;checked&lt;/b&gt;&#34; (absent)" in tried
+    assert len(served.story.world.effects) == 1
+
+
 async def test_the_graph_follows_and_stopping_wants_a_confirmation(served: Served, tab: Tab) -> None:
     wf = await held(served)
     await tab.page.goto(served.web.address())

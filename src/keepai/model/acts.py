@@ -235,6 +235,8 @@ LOOKS: Mapping[str, LookRequest] = MappingProxyType({
     "needs_you": LookRequest(frozenset(Role), {"wf": Param((str,))}),
     "explain": LookRequest(frozenset(Role), {"id": _TEXT}),
     "page_origin": LookRequest(frozenset(Role), {}),
+    "shadow": LookRequest(frozenset(Role), {
+        "wf": _TEXT, "source": _TEXT, "last": Param((int, type(None))), "since": Param((int, str, type(None)))}),
     "evidence": LookRequest(frozenset(Role), {"wf": _TEXT}),
 })
 

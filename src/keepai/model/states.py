@@ -266,6 +266,7 @@ REPAIR = _machine("repair", RepairStatus, {R.ASKED}, {
         R.DECLINED: "the hook has nothing to offer, or failed",
         R.REFUSED: "what it offers breaks a rule",
         R.WAITING: "it keeps the rules; a person must approve it",
+        R.DEPLOYED: "recorded runs show that it changes nothing else",
     },
     R.WAITING: {R.DEPLOYED: "a person approves", R.REJECTED: "a person rejects", R.REFUSED: "it no longer fits"},
     R.DECLINED: {},

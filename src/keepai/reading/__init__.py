@@ -28,6 +28,7 @@ In reading order:
 `story.py`               what happened to it, from the account
 `waterfall.py`           a run as bars in time
 `blast.py`               what the runs of a version or of a span of time have touched
+`shadow_words.py`        what a new script would do otherwise than recorded runs, in sentences
 `digest.py`              what came in, went out and failed in a span of time
 `notice_texts.py`        questions and the digest as messages to people
 `metrics.py`            what monitoring reads

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from ...engine.certificate import Certification
 from ...engine.deploy import Deployment
 from ...engine.retention import Pruned
+from ...engine.shadow import ShadowReport
 from ...ledger.base import SeenHost
 from ...ledger.checks import Check
 from ...ledger.moving import Moved
@@ -109,6 +110,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
         "with --dry-run": {"dry_run": YES, **of(Rehearsal), "deployment": _DEPLOYED},
     },
     "fix": {"": {"repair": TEXT, "workflow_id": TEXT}},
+    "shadow": {"": {**of(ShadowReport), "all_same": YES}},
     "propose": {"": of(records.Proposal), "if the script has errors": {"findings": [_FINDING]}},
     "proposals": {"": [{**of(records.Proposal), "does": [TEXT], "touches": [of(Touch)], "cases_in_words": [TEXT],
                         "proof": [TEXT], "warnings": [TEXT]}]},

@@ -39,6 +39,7 @@ COMMANDS = {
     "deploy": "script_commands:deploy",
     "rollback": "rollback:rollback",
     "fix": "script_commands:fix",
+    "shadow": "shadow_command:shadow",
     "propose": "proposal_commands:propose",
     "dev": "dev:dev",
     "serve": "serve:serve",

@@ -19,11 +19,14 @@ from ...model.records import Escalation
 from ...reading.diffs import differences
 from ...reading.look import Look
 from ...reading.offered_acts import CLASSES, command, commands, heading, meaning, workflow_name
+from ...reading.shadow_words import told, told_run
 from ...reading.wording import ago, count
 from ..health_checks import OK, check_channels
 from .command_session import CommandSession, with_json, with_session, with_watch
 from .status import questions
 from .text import LABEL, cells, echo, echo_json, exact, field, plain, say, width
+
+_DIFFERING_MAX = 5  # runs that a card shows
 
 
 @click.command()
@@ -71,6 +74,7 @@ def _card(look: Look, question: Escalation, name: str) -> list[str]:
     lines += _about_contradiction(look, facts) if "noticed_at" in facts else []
     impact = facts.get("impact_by_author")
     lines += field("repair", facts.get("note"), impact and f"its author calls it {impact}")
+    lines += _trial(facts["trial"]) if facts.get("trial") else []
     lines += _repairs(facts) if facts.get("repairs") else []
     lines += [each for found in facts.get("blast", ()) for each in _touched(found, typed)]
     lines += exact("new script", facts.get("source"))
@@ -117,6 +121,16 @@ def _repairs(facts: Mapping[str, Any]) -> list[str]:
     tried = [f"{each['id']} {each['status']}: {each['note'] or 'no note'}" for each in facts["repairs"]]
     left = facts["repairs_left"]
     return field("repairs", *tried, f"{left} more may be tried" if left else "none is left: a person must deploy")
+
+
+def _trial(trial: Mapping[str, Any]) -> list[str]:
+    """What recorded runs show of a repair, and why it does not go live by itself."""
+    differing = [f"{told_run(run)}{''.join(f'; {told(each).sentence}' for each in run['differences'])}"
+                 for run in trial["report"]["differing"][:_DIFFERING_MAX]]
+    return [
+        *field("it waits", trial["waits"]), *field("recorded", trial["report"]["words"], *differing),
+        *field("would send", *(f"{each}, for the input that failed" for each in trial["sends"])),
+    ]
 
 
 def _touched(found: Mapping[str, Any], workflow: str) -> list[str]:

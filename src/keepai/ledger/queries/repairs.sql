@@ -24,7 +24,7 @@ select count(*) as tries from repair where workflow_id = :workflow_id and lineag
 -- name: repair_move
 -- What became of a try.
 update repair set status = :target, source = coalesce(:source, source), impact = coalesce(:impact, impact), note = :note,
-  updated_at = :now
+  trial = coalesce(:trial, trial), updated_at = :now
 where id = :repair_id and status = :before returning workflow_id;
 
 -- name: repair_void

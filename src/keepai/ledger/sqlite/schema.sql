@@ -442,6 +442,7 @@ create table repair (
   source text,
   impact text constraint repair_impact_known check (impact in ('safe', 'potentially_impactful')),
   note text,
+  trial text, -- what came of trying it on recorded runs
   created_at integer not null,
   updated_at integer not null,
   unique (workflow_id, seq)
@@ -489,6 +490,27 @@ create table trace (
   at integer not null,
   primary key (run_id, workflow_id, position)
 ) without rowid;
+
+-- What one step of a run was given, for another script to be tried with (engine/recording.py). A long text in it stands in
+-- recorded_text, once for all runs; `newest` is the number of the newest run that was given it. Only the newest runs have
+-- a recording, so these count for no workflow's bytes: they have limits of their own.
+create table recording (
+  workflow_id integer not null references workflow (id),
+  seq integer not null, -- of the run
+  step text not null,
+  given text not null,
+  primary key (workflow_id, seq, step)
+) without rowid;
+
+create table recorded_text (
+  workflow_id integer not null references workflow (id),
+  hash text not null,
+  newest integer not null,
+  text text not null,
+  primary key (workflow_id, hash)
+) without rowid;
+
+create index recorded_text_by_run on recorded_text (workflow_id, newest);
 
 create table action (
   seq integer primary key,

@@ -29,8 +29,10 @@ from ....reading.wording import kept_bytes
 from ....reading.workflow_details import VersionInfo, schedule_text
 from ....script.topic_graph import Graph, Vertex, graph
 from ... import control
+from ..cards import shown_runs
+from ..guard import Refusal
 from ..sessions import ActNote
-from ..site import LIVE, NavLink, acting, page, session, show, site
+from ..site import LIVE, NavLink, acting, page, session, show, site, tell
 from ..timeline import lines
 from .plan_page import may_plan
 
@@ -121,7 +123,26 @@ def _ways(made: Graph, row: Row, run: Row | None) -> dict[Vertex, str]:
 # -- versions --------------------------------------------------------------------------------------
 
 
-def _versions(look: Look, request: Request) -> Mapping[str, Any]:
+async def _versions(request: Request) -> Response:
+    """Two versions beside each other; if it is asked for, also what the newer text would do with recorded runs."""
+    report: Mapping[str, Any] | None = None
+    named, version = request.path_params["wf"], request.query_params.get("to", "")
+    if request.query_params.get("shadow") == "yes" and LIVE not in request.headers:
+        try:
+            source = await site(request).looks.read(
+                lambda look: _text_of(look, look.views.workflow_row(named), version))
+            report = await control.perform(acting(request), "shadow", {"wf": named, "source": source})
+        except KeepError as error:
+            return await tell(request, Refusal(409, f"{version} could not be tried: {error.message}"))
+
+    def read(look: Look, request: Request) -> Mapping[str, Any]:
+        runs = shown_runs(report) if report else ()
+        return {**_compared(look, request), "report": report, "runs": runs}
+
+    return await show(request, "versions.html", read)
+
+
+def _compared(look: Look, request: Request) -> Mapping[str, Any]:
     row = look.views.workflow_row(request.path_params["wf"])
     known = workflow_details.versions(look.read, row)
     new = request.query_params.get("to") or next(each.version for each in known if each.active)
@@ -188,5 +209,5 @@ def _text_of(look: Look, row: Row, version: str) -> str:
 ROUTES = (
     Route("/", home), Route("/workflows/{wf}", _workflow),
     Route("/workflows/{wf}/roll-back", _roll_back, methods=["POST"]),
-    page("/workflows/{wf}/versions", "versions.html", _versions), page("/workflows/{wf}/blast", "blast.html", _blast),
+    Route("/workflows/{wf}/versions", _versions), page("/workflows/{wf}/blast", "blast.html", _blast),
 )
