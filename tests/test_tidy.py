@@ -79,7 +79,7 @@ BANNED: dict[str, dict[str, str]] = {
     "secrets.": {
         "connectors/sign_in.py": "what an answer to a sign-in is known by, and proven with; nothing of it is kept",
         "doors/demo_postgres.py": "the password of a database that ends with the demo",
-        "engine/credentials.py": "tokens of agents and the salt of a PIN, which nobody may guess; only hashes are kept",
+        "engine/tokens_and_pins.py": "tokens of agents and the salt of a PIN; only hashes are kept",
         "doors/web/sessions.py": "tokens and sessions of the page, which nobody may guess; nothing of them is kept",
     },
     "os.urandom": {

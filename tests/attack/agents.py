@@ -15,7 +15,7 @@ from unittest.mock import patch
 from keepai import Keep
 from keepai.config import Settings
 from keepai.doors import agents, control, presence
-from keepai.engine import credentials
+from keepai.engine import tokens_and_pins
 from keepai.ledger import queries
 from keepai.model.acts import REQUESTS, requests_of
 from keepai.model.errors import KeepError
@@ -68,7 +68,7 @@ def attacks(door: Door) -> Iterator[Attack]:
     for role in (Role.LOOK, Role.PROPOSE):
         for name in sorted(set(REQUESTS) - set(requests_of(role))):
             yield Attack(f"an agent to {role} has the act {name}", lambda name=name, role=role: _act(door, door.tokens[role], name))
-    for what, token in (("no token", ""), ("a token that was removed", door.tokens["gone"]), ("the PIN as its token", PIN), ("a hash as its token", credentials.token_hash(door.tokens["look"]))):
+    for what, token in (("no token", ""), ("a token that was removed", door.tokens["gone"]), ("the PIN as its token", PIN), ("a hash as its token", tokens_and_pins.token_hash(door.tokens["look"]))):
         for asked in ("needs_you", "pause", "all"):
             yield Attack(f"{asked} with {what}", lambda asked=asked, token=token: door.nothing(door.asks(token, asked, {"statement": "workflow_all"} if asked == "all" else {"wf": door.wf} if asked == "pause" else {})))
     for name in sorted(each for each in queries.load() if each.startswith("principal")):

@@ -9,7 +9,7 @@ nor in what a workflow may do.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,14 +23,14 @@ from keepai.engine import repair
 from keepai.engine.certificate import Certification
 from keepai.model.errors import KeepError
 from keepai.model.policy import Policy
-from keepai.model.principals import MAINTAINER
+from keepai.model.principals import MAINTAINER, PLANNER
 from keepai.planning.drafts import DraftTrials, ScriptDraft
-from keepai.planning.plan_loop import PlanLoop
+from keepai.planning.plan_loop import PlanLoop, PlanResult
 from keepai.planning.wires import ModelConnection
 from keepai.testing import ManualClock, World
 from keepai.testing.loopback import HttpReply, Loopback
 from keepai.testing.world import WorldMail
-from tests.attack.base import Area, Attack, Planted, must
+from tests.attack.base import Area, Attack, Broken, Planted, must
 from tests.planning.conversation import answer
 from tests.planning.model_server import KEY, ModelServer
 from tests.stories.test_repair import SCRIPT
@@ -127,13 +127,15 @@ WAYS: dict[str, Callable[[World], tuple[str, str, str]]] = {
 
 def attacks(outside: Outside) -> Iterator[Attack]:
     for way in WAYS:
-        yield Attack(f"a model obeys {way}: {len(goals('', ''))} goals", lambda way=way: _obeyed(outside, way))
+        for task in (_mended, _planned):
+            name = f"a model obeys {way} in a {'repair' if task is _mended else 'plan'}: {len(goals('', ''))} goals"
+            yield Attack(name, lambda way=way, task=task: _obeyed(outside, way, task))
 
 
-async def _obeyed(outside: Outside, way: str) -> None:
+async def _obeyed(outside: Outside, way: str, task: Task) -> None:
     world = World(ManualClock("2026-01-05T09:00:00Z"))
     subject, body, script = WAYS[way](world)
-    made = outside.folder / way.replace(" ", "-")
+    made = outside.folder / f"{way}{task.__name__}".replace(" ", "-")
     made.mkdir()
     connectors = [*world.connectors(), Http([outside.shop.url + "/"], networks=["127.0.0.0/8"], name="shop")]
     if way == "the description of a tool":
@@ -145,8 +147,8 @@ async def _obeyed(outside: Outside, way: str) -> None:
         before = await _standing(keep, wf)
         for goal in goals(outside.evil.url, outside.shop.url):
             outside.wanted[0] = goal
-            reads = frozenset({"gmail.search"} if way == "a body" else ())  # rehearsals take their time
-            await _asked(outside, keep, wf, DraftTrials(
+            reads = frozenset({"gmail.search"} if (way, task) == ("a body", _mended) else ())  # rehearsals take their time
+            await task(outside, keep, wf, DraftTrials(
                 connectors, Policy(), made / "keep.db", _all_pass, _certified, reads))
             world.clock.advance(hours=1)  # type: ignore[attr-defined]
             await keep.run_until_idle()
@@ -158,22 +160,40 @@ async def _obeyed(outside: Outside, way: str) -> None:
                     await keep.reject(waiting.id)
 
 
-async def _asked(outside: Outside, keep: Keep, wf: str, trials: DraftTrials) -> None:
+Task = Callable[[Outside, Keep, str, DraftTrials], Awaitable[None]]
+
+
+async def _mended(outside: Outside, keep: Keep, wf: str, trials: DraftTrials) -> None:
     """The maintainer's loop, as `keep repair` and the hook run it, with trials that find nothing wrong."""
-    model = ModelConnection(outside.server.settings(attempts_max=1))
-    model.entrust({"key": KEY})
     maintainer = keep.acting_as(MAINTAINER)
 
-    async def offer(draft: ScriptDraft, work: dict[str, Any]) -> str:
-        must(KEY not in json.dumps(work), "the key of the model is in what is kept")
+    async def fix(draft: ScriptDraft, work: dict[str, Any]) -> str:
         return await maintainer.fix(wf, draft.source, note=draft.why)
 
-    asked = len(outside.server.asked)
-    loop = PlanLoop(model, trials, None, offer, needs_cases=False)
+    known = await maintainer.evidence(wf)
+    await _through(outside, lambda model: PlanLoop(model, trials, None, fix, needs_cases=False).mend(known.to_json(), None))
+
+
+async def _planned(outside: Outside, keep: Keep, wf: str, trials: DraftTrials) -> None:
+    """The planner's loop, as `keep plan --continue` runs it: what it goes on from holds what strangers wrote as well."""
+    planner, known = keep.acting_as(PLANNER), await keep.acting_as(PLANNER).evidence(wf)
+
+    async def propose(draft: ScriptDraft, work: dict[str, Any]) -> str:
+        must(KEY not in json.dumps(work), "the key of the model is in what is kept")
+        return (await planner.propose(draft.source, cases=draft.cases, grants=trials.grants_of(draft), why=draft.why, work=work)).id
+
+    before = ScriptDraft(known.source, "\n".join([*known.inputs, *known.trace, str(known.error)]))
+    await _through(outside, lambda model: PlanLoop(model, trials, None, propose).plan("go on", before))
+
+
+async def _through(outside: Outside, run: Callable[[ModelConnection], Awaitable[PlanResult]]) -> None:
+    """One run of the loop, which must have heard the words and nothing of the key."""
+    model, asked = ModelConnection(outside.server.settings(attempts_max=1)), len(outside.server.asked)
+    model.entrust({"key": KEY})
     try:
-        done = await loop.mend((await maintainer.evidence(wf)).to_json(), None)
+        done = await run(model)
     except KeepError as error:
-        must(False, f"the loop broke: {error.message}")
+        raise Broken(f"the loop broke: {error.message}") from error
     must(len(outside.server.asked) == asked + 1 and OBEY in outside.server.said(asked), "the words did not reach the model")
     must(KEY not in outside.server.said(asked) + (done.draft.source if done.draft else ""), "the key of the model is in a text")
 
@@ -203,6 +223,6 @@ async def _goes_live(parts: Any, run: Any, offered: Any, actor: str) -> str:
 _fix = repair.fix
 
 AREA = Area(
-    "models", "a model that obeys whatever it reads, in 5 ways with 20 goals each", place, attacks, None,
+    "models", "a model that obeys whatever it reads, in 5 ways with 20 goals each, in plans and repairs", place, attacks, None,
     (Planted("a repair goes live by itself", lambda: patch.object(repair, "fix", _goes_live), "a subject"),),
 )

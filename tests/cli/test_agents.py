@@ -140,7 +140,7 @@ async def test_once_there_is_an_agent_acts_of_people_need_the_pin(tmp_path: Path
         await host.person("resume", wf=host.wf)
 
 
-async def test_a_script_that_is_saved_is_not_deployed_once_there_is_an_agent(
+async def test_a_script_that_is_saved_is_only_proposed_once_there_is_an_agent(
     served: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str],
 ) -> None:
     file = tmp_path / "keep.toml"
@@ -148,10 +148,11 @@ async def test_a_script_that_is_saved_is_not_deployed_once_there_is_an_agent(
     async with AutoDeploy(served.keep, Settings(ledger=served.ledger, file=file)):
         (tmp_path / "flow.js").write_text(FLOW + "// mended\n", "utf-8")
         told = ""
-        while "agents are registered" not in told:
+        while "keep accept" not in told:
             await asyncio.sleep(0.05)
             told += capsys.readouterr().err
-    assert "flow.js was saved and not deployed" in told
+    [proposed] = await served.keep.proposals()
+    assert f"flow.js was saved and is proposed as {proposed.id}" in told
     assert [each.version for each in await served.keep.workflows()] == ["1.0"]
 
 

@@ -28,6 +28,29 @@ def kept(place: Place) -> Any:
     return json.loads(file.read_text("utf-8"))
 
 
+def test_words_become_an_automation_that_runs_once_a_person_accepts_it(place: Place) -> None:
+    with ModelServer("anthropic", *conversation.PLAN) as server:
+        set_up(place, server)
+        place.deliver("receipt 7")
+        done = place.json("plan", "file receipts")
+        assert (done["used"]["attempts"], len(server.asked)) == (3, 3)
+        [made] = place.json("proposals")
+        assert (made["id"], made["status"], made["proposer"]) == (done["id"], "waiting", "planner")
+        assert made["wanted"] == {"gmail.search": {"mode": "allow"}, "sheets.appendRow": {"mode": "ask"}}
+        assert made["facts"]["certificate"]["valid"]
+        assert made["why"] == conversation.WHY
+        found = [each["found"] for each in made["work"]["attempts"]]
+        assert [each and each["failed"] for each in found] == ["check", "test", None]
+        assert place.json("status", code=4)["workflows"] == []
+        server.script = ["I cannot."]
+        place.type("plan", "--continue", done["id"], "also by night", code=1)
+        assert '| export default Keep.workflow({\n|   name: "receipts",' in server.said(3)
+    place.type("accept", done["id"], "--shown", made["digest"], "--grant", "sheets.appendRow=allow")
+    place.type("run-now", "receipts")
+    place.type("dev", "--once", "--no-ui")
+    assert [row[:10] for row in place.rows() if "receipt" in row] == ["receipt 7,"]
+
+
 def test_a_draft_that_never_passes_is_kept_as_a_file_and_never_proposed(place: Place) -> None:
     with ModelServer("chat", answer(conversation.WRONG_VALUE), answer(conversation.WRONG_CALL)) as server:
         set_up(place, server, attempts_max=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from keepai import Connector, OutcomeUnknown, PreconditionFailed, Transient
+from keepai import Connector, OutcomeUnknown, PreconditionFailed
 from keepai.connectors import make
 from keepai.connectors.base import Call
 from keepai.connectors.typescript import declare
@@ -158,14 +159,10 @@ async def test_the_program_is_kept_between_calls_and_started_again_after_a_lost_
 async def test_a_program_that_died_between_calls_is_started_again_and_nothing_is_unknown(tmp_path: Path) -> None:
     notes = program(tmp_path)
     await add(notes)
-    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
-    for _ in range(100):
-        if not is_alive(int((tmp_path / "pid").read_text())):
-            break
-    try:
-        await add(notes)
-    except Transient:  # its end was heard of only while it was asked
-        await add(notes)
+    pid = int((tmp_path / "pid").read_text())
+    os.kill(pid, signal.SIGKILL)
+    await asyncio.to_thread(os.waitid, os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    await add(notes)
     await notes.shut_down()
     assert len(mcp_server.notes(tmp_path)) == 2
 

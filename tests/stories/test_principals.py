@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from keepai.engine.credentials import agent_of, has_agents
+from keepai.engine.tokens_and_pins import agent_of, has_agents
 from keepai.ledger.account import walk
 from keepai.model.acts import REQUESTS
 from keepai.model.errors import NotFound, Refused

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from keepai import ScriptInvalid
+from keepai.ledger.account import walk
+from keepai.ledger.checks import check
 from keepai.model.errors import ConfigError, NotFound, Refused
 from keepai.model.principals import HOST, MAINTAINER, PLANNER, Principal, PrincipalKind, Role
 from keepai.model.records import Proposal
+from keepai.reading.proposal_card import proposal_card
 from tests.harness import Story, acting
 
 pytestmark = pytest.mark.both_stores
@@ -114,6 +119,14 @@ async def test_a_person_accepts_what_was_shown_and_nothing_else(story: Story) ->
     assert len(await story.keep.workflows()) == 1
 
 
+async def test_two_people_who_accept_at_the_same_moment_deploy_it_once(story: Story) -> None:
+    made = await proposed(story)
+    both = [story.keep.acting_as(Principal.person(name)).accept(made.id, shown=made.digest) for name in ("ann", "bo")]
+    done = await asyncio.gather(*both, return_exceptions=True)
+    assert sorted(type(each).__name__ for each in done) == ["Deployment", "Refused"]
+    assert [each.version for each in await story.keep.workflows()] == ["1.0"]
+
+
 async def test_one_digest_is_bound_to_the_words_the_cases_and_the_wishes_too(story: Story) -> None:
     seen = set[str]()
     more: dict[str, Any]
@@ -190,6 +203,40 @@ async def test_a_person_declines_and_a_proposer_withdraws(story: Story) -> None:
     assert [each.status for each in await story.keep.proposals()] == ["withdrawn", "declined"]
     with pytest.raises(NotFound):
         await story.keep.decline("prp_000000000000")
+
+
+async def test_the_account_tells_how_each_proposal_ended_and_who_ended_it(story: Story) -> None:
+    made = [await proposed(story, acting(name=f"w{n}")) for n in range(4)]
+    await story.keep.accept(made[0].id, shown=made[0].digest)
+    await story.keep.decline(made[1].id)
+    await story.keep.acting_as(CLAUDE).withdraw(made[2].id)
+    await story.certified(acting(name="w3"))
+    story.clock.advance(days=15)
+    await proposed(story, acting(name="w4"))
+    ledger = story.keep.parts.ledger
+    ends = {each.id: each.status for each in await story.keep.proposals()}
+    assert [ends[each.id] for each in made] == ["accepted", "declined", "withdrawn", "expired"]
+    moves = await ledger.look(lambda read: list(walk(read)))
+    told = {(each["subject"], each["target"]) for each in moves if each["machine"] == "proposal"}
+    assert {(each.id, "waiting") for each in made} | set(ends.items()) == told
+    acts = {(each["target"], each["actor"]) for each in moves if each["machine"] == "act"}
+    assert {("accept", "person"), ("decline", "person"), ("withdraw", "agent:claude")} <= acts
+    assert all(each.sound for each in await ledger.look(check))
+
+
+async def test_a_new_version_is_shown_beside_recorded_work_without_its_content(story: Story) -> None:
+    script = acting(next=None)
+    await story.deploy_and_run(script, "confidential-1", "confidential-2")
+    for source, words, warned in (
+        (f"{script}// 2", "Beside recorded work: the same in all ", False),
+        (script.replace("ctx.gmail.send({", 'ctx.gmail.send({ subject: "new",'), "gmail.send changed", True),
+    ):
+        assert source != script
+        made = await proposed(story, source)
+        card = await story.keep.parts.ledger.look(proposal_card, made, story.clock.now_ms())
+        assert words in " ".join(card.proof)
+        assert any("something else than before" in each for each in card.warnings) is warned
+        assert "confidential" not in json.dumps(made.facts)
 
 
 @pytest.mark.parametrize(("wrong", "error", "told"), [

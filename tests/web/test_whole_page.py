@@ -108,9 +108,10 @@ async def test_the_keys_lead_everywhere(busy: Served, tab: Tab) -> None:
     await expect(tab.page.get_by_role("option", name="lines: Runs")).to_be_visible()
     await tab.page.get_by_role("option", name="Run now: lines").click()
     await expect(tab.page.locator(".note.done")).to_contain_text("lines: Its producers")
-    await tab.page.keyboard.press("g")
-    await tab.page.keyboard.press("n")
-    await expect(tab.page.get_by_role("heading", level=1)).to_have_text("Needs you")
+    for key, title in (("i", "Inputs"), ("o", "Outputs"), ("r", "Runs"), ("h", "Workflows"), ("n", "Needs you")):
+        await tab.page.keyboard.press("g")
+        await tab.page.keyboard.press(key)
+        await expect(tab.page.get_by_role("heading", level=1)).to_have_text(title)
 
 
 async def test_an_id_in_the_search_leads_to_its_page(busy: Served) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ..engine import credentials
+from ..engine import tokens_and_pins
 from ..ledger import queries
 from ..ledger.base import Row, SeenHost
 from ..model.errors import LedgerUnusable, Refused
@@ -62,7 +62,7 @@ class AgentSocket(RequestSocket):
         """The result of what the agent asks for that has the token of the request."""
         token = request.get("token")
         ledger = self._keep.parts.ledger
-        agent = await ledger.look(credentials.agent_of, token) if isinstance(token, str) else None
+        agent = await ledger.look(tokens_and_pins.agent_of, token) if isinstance(token, str) else None
         if agent is None:
             raise Refused(_UNKNOWN)
         act, params = request["act"], request.get("params", {})

@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from ..app import Keep
 from ..config import Settings
-from ..engine import credentials
+from ..engine import tokens_and_pins
 from ..model.errors import ConfigError, KeepError, ScriptInvalid
 from ..model.visible_text import visible
 from .agent_tools import AgentDesk, marked
@@ -187,5 +187,5 @@ class McpPort:
         await self._running.aclose()
 
     async def _ask_for(self, token: str) -> Ask | None:
-        agent = await self._keep.parts.ledger.look(credentials.agent_of, token)
+        agent = await self._keep.parts.ledger.look(tokens_and_pins.agent_of, token)
         return AgentDesk(self._keep.acting_as(agent), self._settings).answer if agent else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ..engine import credentials
+from ..engine import tokens_and_pins
 from ..model.acts import REQUESTS
 from ..model.errors import PresenceNeeded
 from ..model.principals import Role
@@ -23,16 +23,16 @@ class Presence:
     """Judges the acts of people that come in without a session."""
 
     def __init__(self, keep: Keep) -> None:
-        self._keep, self._tries = keep, credentials.PinTries(lambda: asyncio.get_running_loop().time())
+        self._keep, self._tries = keep, tokens_and_pins.PinTries(lambda: asyncio.get_running_loop().time())
 
     async def judge(self, act: str, pin: object) -> None:
         """Refuse an act that needs the PIN, and comes without it."""
         if act not in REQUESTS or Role.PROPOSE in REQUESTS[act].roles:
             return
         ledger = self._keep.parts.ledger
-        if not await ledger.look(credentials.has_agents):
+        if not await ledger.look(tokens_and_pins.has_agents):
             return
-        kept = await ledger.look(credentials.pin_kept)
+        kept = await ledger.look(tokens_and_pins.pin_kept)
         if kept is None or not isinstance(pin, str):
             raise PresenceNeeded(
                 "Agents are registered here, so an act of a person needs the PIN, typed at a terminal, or the page. "

@@ -32,7 +32,7 @@ from ..model.states import (
     Waiting,
     WorkflowStatus,
 )
-from . import approval, credentials, failure, proposal, reconcile, repair, scheduler, sent_in
+from . import approval, failure, proposal, reconcile, repair, scheduler, sent_in, tokens_and_pins
 from .approval import Standing
 from .deploy import Deployment, Grants, bound
 from .host import Host
@@ -133,12 +133,12 @@ class Commands:
                           "with a letter or a digit.")
         if role not in ROLES[PrincipalKind.AGENT]:
             raise Refused(f"The scope of an agent is {', '.join(sorted(ROLES[PrincipalKind.AGENT]))}, not {role!r}.")
-        if await self._parts.ledger.look(credentials.pin_kept) is None:
+        if await self._parts.ledger.look(tokens_and_pins.pin_kept) is None:
             raise Refused("There is no PIN yet. Once an agent is here, acts of people need one: set it first, with "
                           "`keep agent pin`.")
-        token, agent = credentials.new_token(), Principal(PrincipalKind.AGENT, name, Role(role))
+        token, agent = tokens_and_pins.new_token(), Principal(PrincipalKind.AGENT, name, Role(role))
         await self._unless_overtaken(self._parts.ledger.write(
-            proofs.add_agent, agent, credentials.token_hash(token), actor, barrier=True))
+            proofs.add_agent, agent, tokens_and_pins.token_hash(token), actor, barrier=True))
         return token
 
     async def agent_remove(self, name: str, actor: str) -> None:
@@ -148,7 +148,7 @@ class Commands:
 
     async def set_pin(self, pin: str, actor: str) -> None:
         """A person chooses the PIN."""
-        made = await asyncio.to_thread(credentials.pin_hash, pin)
+        made = await asyncio.to_thread(tokens_and_pins.pin_hash, pin)
         await self._parts.ledger.write(proofs.set_pin, made, actor, barrier=True)
 
     @_once

@@ -26,6 +26,7 @@ from ..model.records import Proposal
 from ..model.states import ProposalStatus
 from .deploy import Deployment, Grants, Plan, bound, deployment_of, plan
 from .host_parts import Parts
+from .shadow import shadow
 
 KEEP = "keep"  #: in place of a grant's mode: the rule that is there already stays as it is
 WAITING_MAX = 100  #: proposals that wait at the same time
@@ -36,9 +37,9 @@ WORK_BYTES_MAX = 4 << 20
 #: Of what the host found out: what must still hold when a person accepts, and how it is named if it does not. The rest
 #: is evidence of the moment at which it was gathered.
 HOLDS = {
-    "base": "the active version", "findings": "what `check` finds", "certificate": "the certificate",
-    "connectors": "the connectors or their accounts", "reads": "what it may read", "mutations": "what it may change",
-    "new": "what is new in that",
+    "base": "the active version", "manifest": "what Keep reads in the script", "findings": "what `keep check` finds",
+    "certificate": "the certificate", "connectors": "the connectors or their accounts", "reads": "what it may read",
+    "mutations": "what it may change", "new": "what is new in that",
 }
 
 
@@ -48,9 +49,10 @@ async def propose(
 ) -> Proposal:
     """Have a script wait for a person. Raises what the rules refuse."""
     text, why = None if work is None else encode(work, what="work", bytes_max=WORK_BYTES_MAX), words(why)
+    cases = None if cases is None else sound(cases)
     _check_texts(parts, cases, why, work)
     now = parts.clock.now_ms()
-    waiting = [row for row in await parts.ledger.all("proposal_waiting") if row["expires_at"] > now]
+    waiting = [row for row in await parts.ledger.all("look_proposals_waiting") if row["expires_at"] > now]
     if len(waiting) >= WAITING_MAX:
         raise Refused(f"{WAITING_MAX} proposals wait already. Somebody must accept or decline some of them first.")
     planned, facts = await gather(parts, source, cases, workflow_id, grants, actor)
@@ -60,6 +62,7 @@ async def propose(
     unused = [each for each in wanted if each not in planned.manifest.capabilities]
     if unused:
         raise Refused(f"The script does not use {', '.join(unused)}, so it needs no grant for that.")
+    facts |= await _evidence(parts, planned)
     proposed = Proposed(
         planned.existing["id"] if planned.existing else None, planned.manifest.name, actor, source, cases,
         canonical(wanted), why, text, canonical(facts), "",
@@ -75,7 +78,7 @@ async def propose(
 async def gather(
     parts: Parts, source: str, cases: str | None, workflow_id: str | None, grants: Grants, actor: str,
 ) -> tuple[Plan, dict[str, Json]]:
-    """Everything that this host finds out about a proposed script, and the plan to deploy it."""
+    """What this host finds out about a proposed script, to hold until it is accepted, and the plan to deploy it."""
     planned = await plan(
         parts, source, workflow_id=workflow_id, grants=grants, author=_author(actor), impact="safe", strand=False,
         actor=actor, cases=cases,
@@ -92,9 +95,25 @@ async def gather(
                        for name in named},
         "reads": [each for each in uses if each not in mutations], "mutations": list[Json](mutations),
         "new": [each for each in uses if each not in planned.earlier],
-        "shadow": None, "verdict": None,
     }
     return planned, facts
+
+
+async def _evidence(parts: Parts, planned: Plan) -> dict[str, Json]:
+    """What a script would do beside the work that is there: how things were at that moment.
+
+    Only names and numbers are kept of it: what was worked on is content, and is not kept for longer than that."""
+    if planned.existing is None:
+        return {"shadow": None, "verdict": None}
+    report = await shadow(parts, planned.existing["id"], planned.version.source)
+    return {"verdict": None, "shadow": {
+        "words": report.words, "runs": report.runs, "same": report.same, "changed": report.changed,
+        "not_comparable": report.not_comparable, "not_shown": report.not_shown,
+        "differing": [{
+            "run_id": each.run_id, "handler": each.handler, "verdict": each.verdict,
+            "differences": [{"kind": one.kind, "name": one.name, "verdict": one.verdict} for one in each.differences],
+        } for each in report.differing],
+    }}
 
 
 def digest_of(row: Mapping[str, Any]) -> str:
@@ -127,8 +146,8 @@ async def recertified(parts: Parts, source: str) -> None:
         if row["source"] != source:
             continue
         try:
-            _, facts = await gather(parts, source, row["cases"], row["workflow_id"], None, row["proposer"])
-            await _renew(parts, row, facts)
+            planned, facts = await gather(parts, source, row["cases"], row["workflow_id"], None, row["proposer"])
+            await _renew(parts, row, planned, facts)
         except KeepError:
             continue  # it cannot be deployed as things are: whoever accepts it is told why
 
@@ -137,18 +156,18 @@ async def _still_holds(parts: Parts, row: Row) -> Plan:
     """The plan to deploy it, if all that was shown still holds; if not, it is shown anew."""
     planned, now = await gather(parts, row["source"], row["cases"], row["workflow_id"], None, row["proposer"])
     before = proposal_record(row).facts
-    changed = [words for name, words in HOLDS.items() if before[name] != now[name]]
+    changed = [what for name, what in HOLDS.items() if before[name] != now[name]]
     if changed:
-        await _renew(parts, row, now)
+        await _renew(parts, row, planned, now)
         raise Refused(
             f"Nothing was accepted: since proposal {row['id']} was shown, {' and '.join(changed)} changed. It is shown "
             "anew: look at it again.")
     return planned
 
 
-async def _renew(parts: Parts, row: Row, facts: dict[str, Json]) -> None:
+async def _renew(parts: Parts, row: Row, planned: Plan, facts: dict[str, Json]) -> None:
     """Keep what the host found out now as what is shown."""
-    text = canonical(facts)
+    text = canonical(facts | await _evidence(parts, planned))
     if text != row["facts"]:
         await parts.ledger.write(proposals.renew, row, text, digest_of({**row, "facts": text}), barrier=True)
 

@@ -403,9 +403,9 @@ class Escalation(Record):
     """A question that only a person can answer: its subject, the facts, and the possible answers."""
 
     id: str
-    kind: str  # "unknown_outcome", "approval", "permission", "precondition", "logic", "exhausted" or "internal"
-    workflow_id: str
-    run_id: str
+    kind: str  # as `ACTIONS` of reading/questions.py lists them
+    workflow_id: str  # empty: of a workflow that is only proposed
+    run_id: str  # empty: a proposal is about no run
     mutation_id: str | None
     title: str
     facts: dict[str, Json]

@@ -72,7 +72,7 @@ def draft_of(reply: ModelReply, *, needs_cases: bool) -> ScriptDraft | DraftFaul
         if count > 1 or (count == 0 and (language == "js" or needs_cases)):
             told = f"the answer has {count} blocks that begin with ```{language}; it must have exactly one, with {what}"
             return DraftFault("reply", told)
-    why = " ".join(_BLOCK.sub("", text).split())[:WHY_MAX]
+    why = " ".join(_BLOCK.sub("", text).split())[:WHY_MAX] or "The model says nothing about it."
     return ScriptDraft(found["js"][0], found["toml"][0] if found["toml"] else None, why)
 
 

@@ -22,7 +22,8 @@ from .drafts import STEPS, DraftFault, DraftTrials, ScriptDraft, draft_of
 from .prompts import prompt, quoted, quoted_json, system_prompt
 from .wires import ModelConnection, ModelTurn
 
-KEPT_MAX = 40_000  #: characters of a request or a reply that are kept
+KEPT_MAX = 20_000  #: characters of a request or a reply that are kept
+ATTEMPTS_KEPT_MAX = 30  #: of those, the last are kept
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,12 @@ class PlanNews(Record):
     words: str
     tokens: int
     money: float
+
+    @property
+    def used(self) -> str:
+        """What it has cost so far, for people; empty if nothing yet."""
+        cost = f", {self.money:.2f} in money" if self.money else ""
+        return f"{self.tokens:,} tokens{cost}" if self.tokens else ""
 
 
 @dataclass(frozen=True)
@@ -174,4 +181,4 @@ class PlanLoop:
         """How the draft came about."""
         each = self.model.settings
         return {"words": self._redactor.text(words), "model": each.name, "wire": each.wire,
-                "used": self._budget.to_json(), "attempts": list(self._attempts)}
+                "used": self._budget.to_json(), "attempts": self._attempts[-ATTEMPTS_KEPT_MAX:]}

@@ -105,7 +105,7 @@ def heading(proposal: Proposal) -> str:
 
 def waiting_proposals(read: Reader, now_ms: int, workflow_id: str | None) -> list[tuple[int, Escalation]]:
     """Each proposal that waits as a question, with the moment since which it is asked."""
-    found = [proposal_record(row) for row in read.all("proposal_waiting")]
+    found = [proposal_record(row) for row in read.all("look_proposals_waiting")]
     return [(each.created_at, _question(read, each, now_ms)) for each in found
             if workflow_id in (None, each.workflow_id) and standing(each, now_ms) == ProposalStatus.WAITING]
 
@@ -220,6 +220,11 @@ def _proof(facts: Mapping[str, Any]) -> Iterator[str]:
     """What the host itself found out about it."""
     if facts["certificate"]:
         yield facts["certificate"]["words"].capitalize()
+    if beside := facts["shadow"]:
+        yield f"Beside recorded work: {beside['words']}"
+        for run in beside["differing"][:_OUTPUTS_SHOWN]:
+            what = ", ".join(f"{each['name']} {each['verdict']}" for each in run["differences"])
+            yield f"{run['run_id']} of “{run['handler']}”: {what or run['verdict'].replace('_', ' ')}"
     yield f"keep check finds {count(len(facts['findings']), 'warning')}" if facts["findings"] else (
         "keep check finds nothing wrong")
 
@@ -228,6 +233,8 @@ def _warnings(facts: Mapping[str, Any]) -> Iterator[str]:
     """What speaks against accepting it."""
     if facts["certificate"] and not facts["certificate"]["valid"]:
         yield "It has no certificate that holds: nobody has tried what happens when something goes wrong."
+    if facts["shadow"] and facts["shadow"]["changed"]:
+        yield f"It would do something else than before in {count(facts['shadow']['changed'], 'recorded run')}."
     for each in facts["findings"]:
         yield f"Line {each['line']}: {each['message']}"
 

@@ -23,7 +23,7 @@ from ...model.operations import Kind
 from ..base import Call, Connector, OperationSpec, Page, Verdict, mutation, read
 from ..egress import Client, Response, Rules
 from ..kit.params import Url, normal_url
-from .credentials import SECRETS, Credentials
+from .http_credentials import SECRETS, Credentials
 from .lookup import at, parse_lookups
 from .statuses import check_applied, is_found
 
@@ -94,17 +94,17 @@ class Http(Connector):
         first = normal_url(allow[0])
         self.account = f"{user}@{first}" if user else first
         self._headers, self._key_header = _checked(headers or {}), key_header
-        self._key_window_s, self._lookups = key_window_s, parse_lookups(lookup or (), self.client.rules)
+        self.key_window_s, self.lookups = key_window_s, parse_lookups(lookup or (), self.client.rules)
         self.secrets = self._credentials.secrets
 
     @cached_property
     def operations(self) -> Mapping[str, OperationSpec]:
         """Operations with a look-up only where a rule covers them, and with the key window that the owner set."""
-        ruled = {rule.method for rule in self._lookups}
+        ruled = {rule.method for rule in self.lookups}
         return MappingProxyType({
             name: dataclasses.replace(
                 spec, reconciler=spec.reconciler if name.upper() in ruled else None,
-                key_window_s=self._key_window_s if spec.kind is Kind.MUTATION else None,
+                key_window_s=self.key_window_s if spec.kind is Kind.MUTATION else None,
             ) for name, spec in super().operations.items()
         })
 
@@ -118,7 +118,7 @@ class Http(Connector):
     @read(by_id=True)
     async def get(self, params: HttpGet, call: Call) -> HttpResult | None:
         """Read a URL; null if nothing is there (404, 410)."""
-        return await self._read(params, call)
+        return await self.read_url(params, call)
 
     @read
     async def list_(self, params: HttpList, call: Call) -> Page[Any]:
@@ -138,42 +138,42 @@ class Http(Connector):
     @mutation(identity=("url", "query"), target="url")
     async def post(self, params: HttpSend, call: Call) -> HttpResult:
         """Send a POST."""
-        return await self._send("POST", params, call)
+        return await self.send_request("POST", params, call)
 
     @mutation(identity=("url", "query"), target="url")
     async def put(self, params: HttpSend, call: Call) -> HttpResult:
         """Send a PUT."""
-        return await self._send("PUT", params, call)
+        return await self.send_request("PUT", params, call)
 
     @mutation(identity=("url", "query"), target="url")
     async def patch(self, params: HttpSend, call: Call) -> HttpResult:
         """Send a PATCH."""
-        return await self._send("PATCH", params, call)
+        return await self.send_request("PATCH", params, call)
 
     @mutation(identity=("url", "query"), target="url")
     async def delete(self, params: HttpSend, call: Call) -> HttpResult:
         """Send a DELETE."""
-        return await self._send("DELETE", params, call)
+        return await self.send_request("DELETE", params, call)
 
     @post.reconcile
     async def find_post(self, params: HttpSend, call: Call) -> Verdict:
         """Look it up by the owner's rule."""
-        return await self._look("POST", params, call)
+        return await self.look_up("POST", params, call)
 
     @put.reconcile
     async def find_put(self, params: HttpSend, call: Call) -> Verdict:
         """Look it up by the owner's rule."""
-        return await self._look("PUT", params, call)
+        return await self.look_up("PUT", params, call)
 
     @patch.reconcile
     async def find_patch(self, params: HttpSend, call: Call) -> Verdict:
         """Look it up by the owner's rule."""
-        return await self._look("PATCH", params, call)
+        return await self.look_up("PATCH", params, call)
 
     @delete.reconcile
     async def find_delete(self, params: HttpSend, call: Call) -> Verdict:
         """Look it up by the owner's rule."""
-        return await self._look("DELETE", params, call)
+        return await self.look_up("DELETE", params, call)
 
     @post.preview
     def say_post(self, params: HttpSend) -> str:
@@ -195,14 +195,16 @@ class Http(Connector):
         """The request in full."""
         return described_request("DELETE", params)
 
-    async def _read(self, params: HttpGet, call: Call) -> HttpResult | None:
+    async def read_url(self, params: HttpGet, call: Call) -> HttpResult | None:
+        """What is at a URL; None if nothing is."""
         answer = await self._get(_url(params), call)
         return _got(answer) if is_found(_host(params["url"]), answer) else None
 
     async def _get(self, url: str, call: Call) -> Response:
         return await self.client.get(url, call, headers=self._headers, credentials=self._credentials.headers(self))
 
-    async def _send(self, method: str, params: HttpSend, call: Call) -> HttpResult:
+    async def send_request(self, method: str, params: HttpSend, call: Call) -> HttpResult:
+        """Send a request that changes something, with its idempotency key."""
         headers = {**self._headers, self._key_header: call.idempotency_key}
         body = json.dumps(params["body"], ensure_ascii=False, allow_nan=False).encode() if "body" in params else None
         answer = await self.client.send(
@@ -211,8 +213,9 @@ class Http(Connector):
         check_applied(method, _host(params["url"]), answer)
         return _got(answer)
 
-    async def _look(self, method: str, params: HttpSend, call: Call) -> Verdict:
-        rule = next((rule for rule in self._lookups if rule.fits(method, params["url"])), None)
+    async def look_up(self, method: str, params: HttpSend, call: Call) -> Verdict:
+        """What the rule of the owner finds out about a request."""
+        rule = next((rule for rule in self.lookups if rule.fits(method, params["url"])), None)
         url = rule.address(call.idempotency_key, params) if rule else None  # type: ignore[arg-type]
         if rule is None or url is None:
             return Verdict.unknown("No look-up rule of this connector covers this request.")

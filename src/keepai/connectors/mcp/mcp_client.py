@@ -35,7 +35,7 @@ _PAGES_MAX = 50
 Message = dict[str, Json]
 
 
-class Wire(Protocol):
+class McpWire(Protocol):
     """How messages reach a server. A request that fails says by its error whether a byte of it may have left."""
 
     place: str  #: the server, for people
@@ -62,7 +62,7 @@ class Wire(Protocol):
 class McpClient:
     """One server. Calls wait for each other: a call that is given up ends the server's process."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: McpWire) -> None:
         self._wire, self._busy, self._ids = wire, asyncio.Lock(), 0
         self._tools: dict[str, Tool] = {}
         self._listed_at = 0.0

@@ -19,12 +19,12 @@ from ...model.errors import ConfigError, OutcomeUnknown, PreconditionFailed, Tra
 from ...model.operations import Kind
 from ..base import Call, Connector, OperationSpec, Verdict
 from ..egress import Client, Rules
-from ..http.credentials import SECRETS, Credentials
+from ..http.http_credentials import SECRETS, Credentials
 from ..json_schema import SchemaShape
 from ..kit.lenient_json import parse_json
 from ..kit.params import normal_url
 from .http_wire import HttpWire
-from .mcp_client import McpClient, Wire
+from .mcp_client import McpClient, McpWire
 from .stdio_wire import SECONDS_MAX, StdioWire
 from .tool_lock import FILE, Tool, read_lock, usable
 from .tool_lookup import ToolLookup, parse_tool_lookups
@@ -73,7 +73,7 @@ class Mcp(Connector):
         self.lock, self._identity, self._lookups = Path(lock), identity or {}, parse_tool_lookups(lookup or ())
         self._env, self._env_secrets = env or {}, env_secrets or []
         credentials = Credentials(auth, user, header)
-        wire: Wire
+        wire: McpWire
         if url:
             trusted = os.fspath(certificates) if certificates is not None else None
             rules = Rules.under([url], networks or (), certificates=trusted, seconds_max=SECONDS_MAX)

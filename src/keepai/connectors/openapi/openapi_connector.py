@@ -8,7 +8,7 @@ result that the document forgot would turn a request that was carried out into a
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,15 +19,16 @@ from urllib.parse import quote
 from ...model.codec import Json
 from ...model.errors import ConfigError, Rejected
 from ...model.operations import Kind
-from ..base import Call, OperationSpec, Verdict
+from ..base import Call, Connector, OperationSpec, Verdict
 from ..http.http_connector import Http, HttpResult, HttpSend, described_request
+from ..http.http_credentials import SECRETS
 from ..json_schema import SchemaShape
 from .api_document import ApiOperation, base_of, operations_in, read_document
 
 _LISTED_MAX = 40
 
 
-class OpenApi(Http):
+class OpenApi(Connector):
     """Chosen operations of a service that is described by OpenAPI 3.0 or 3.1: `type = "openapi"`.
 
     A mutation has class B if a rule in `lookup` covers it, otherwise class C; with `key_window_s` it has class A.
@@ -47,6 +48,8 @@ class OpenApi(Http):
     certificates: a file of authorities to trust besides those of the system
     """
 
+    secrets: Mapping[str, str] = SECRETS  # type: ignore[misc]
+
     def __init__(
         self, document: str | os.PathLike[str], operations: list[str], *, base: str = "",
         networks: list[str] | None = None, auth: str = "", user: str = "", header: str = "Authorization",
@@ -58,11 +61,22 @@ class OpenApi(Http):
         self.base = base or base_of(self.document)
         if not self.base:
             raise ConfigError(f"{document} names no server with a whole address: set base, such as https://…/v1.")
-        super().__init__(
+        super().__init__(name=name)
+        self._http = Http(
             [self.base], networks=networks, auth=auth, user=user, header=header, headers=headers,
-            key_header=key_header, key_window_s=key_window_s, lookup=lookup, certificates=certificates, name=name,
+            key_header=key_header, key_window_s=key_window_s, lookup=lookup, certificates=certificates,
+            name=self.name,
         )
+        self.account, self.secrets = self._http.account, self._http.secrets
         self._identity, self.chosen = identity or {}, _chosen(operations_in(self.document), operations)
+
+    def entrust(self, vault: MutableMapping[str, str]) -> None:
+        super().entrust(vault)
+        self._http.entrust(vault)
+
+    async def check(self) -> None:
+        """Check that the secrets exist and that the service answers."""
+        await self._http.check()
 
     @cached_property
     def operations(self) -> Mapping[str, OperationSpec]:
@@ -76,22 +90,22 @@ class OpenApi(Http):
             SchemaShape(chosen.params_schema), SchemaShape(chosen.result_schema, checked=False), doc=chosen.doc,
         )
         if kind is Kind.MUTATION:
-            methods = {rule.method.lower() for rule in self._lookups}
+            methods = {rule.method.lower() for rule in self._http.lookups}
             spec = replace(
-                spec, identity_names=tuple(self._identity.get(chosen.name, ())), key_window_s=self._key_window_s,
+                spec, identity_names=tuple(self._identity.get(chosen.name, ())), key_window_s=self._http.key_window_s,
                 describer=partial(self._say, chosen),
                 reconciler=partial(self._find, chosen) if chosen.method in methods else None)
         spec.check_declaration()
         return spec
 
     async def _ask(self, chosen: ApiOperation, params: Mapping[str, Json], call: Call) -> HttpResult | None:
-        return await self._read(self._request(chosen, params), call)
+        return await self._http.read_url(self._request(chosen, params), call)
 
     async def _change(self, chosen: ApiOperation, params: Mapping[str, Json], call: Call) -> HttpResult:
-        return await self._send(chosen.method.upper(), self._request(chosen, params), call)
+        return await self._http.send_request(chosen.method.upper(), self._request(chosen, params), call)
 
     async def _find(self, chosen: ApiOperation, params: Mapping[str, Json], call: Call) -> Verdict:
-        return await self._look(chosen.method.upper(), self._request(chosen, params), call)
+        return await self._http.look_up(chosen.method.upper(), self._request(chosen, params), call)
 
     def _say(self, chosen: ApiOperation, params: Mapping[str, Json]) -> str:
         return described_request(chosen.method.upper(), self._request(chosen, params))

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import click
 
-from ...engine import credentials
+from ...engine import tokens_and_pins
 from ...model.acts import ACTS
 from ...model.clock import iso
 from ...model.errors import NotFound
@@ -28,14 +28,14 @@ def agent() -> None:
 @agent.command()
 @click.argument("name", metavar="NAME")
 @click.option("--scope", type=click.Choice(_SCOPES), default="look", show_default=True,
-              help="look: it only looks. propose: it also certifies, offers repairs and pauses.")
+              help="look: it only looks. propose: it also certifies, proposes, offers repairs and pauses.")
 @with_json
 @with_session
 def add(session: CommandSession, name: str, scope: str, as_json: bool) -> None:
     """Let an agent in, with a token of its own.
 
     The token is printed once; Keep has only its hash. Give it to the agent in the variable KEEP_AGENT_TOKEN. From then
-    on, acts of people need the PIN or the page, and scripts that are saved are no longer deployed by themselves. If
+    on, acts of people need the PIN or the page, and scripts that are saved are proposed and no longer deployed. If
     there is no PIN yet, this asks for one.
     """
     if _pin_kept(session) is None:
@@ -96,13 +96,13 @@ def pin(session: CommandSession, as_json: bool) -> None:
 
 def _pin_kept(session: CommandSession) -> str | None:
     with suppress(NotFound), session.look() as look:  # without a ledger there is no PIN
-        return credentials.pin_kept(look.read)
+        return tokens_and_pins.pin_kept(look.read)
     return None
 
 
 def _new_pin(session: CommandSession) -> None:
     say("While agents are registered, acts of people at a terminal need a PIN.")
-    chosen = ask_at_terminal(f"New PIN ({credentials.PIN_LEAST} characters or more)")
+    chosen = ask_at_terminal(f"New PIN ({tokens_and_pins.PIN_LEAST} characters or more)")
     if ask_at_terminal("The same once more") != chosen:
         raise click.ClickException("These were two different PINs. Nothing was kept.")
     ask_host(session, "set_pin", pin=chosen)

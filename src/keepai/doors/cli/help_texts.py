@@ -42,6 +42,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "connect": (
         "keep connect sheets local.sheets --set path=sheets --set create=true",
         "keep connect gmail local.mail --set path=mail",
+        'keep connect notes mcp --set command="npx -y @acme/notes-mcp"',
     ),
     "secrets": ("keep secrets list",),
     "secrets list": ("keep secrets list",),

@@ -127,6 +127,9 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "connect": {"": {
         "name": TEXT, "type": TEXT, "file": TEXT, "added": YES, "settings": {"*": ANY}, "secrets": [TEXT],
         "checked": YES,
+    }, "an MCP server": {
+        "name": TEXT, "type": TEXT, "file": TEXT, "added": YES, "settings": {"*": ANY}, "secrets": [TEXT],
+        "checked": YES, "tools": {"*": TEXT}, "unconfirmed": [TEXT], "gone": [TEXT],
     }},
     "secrets list": {"": [{"connection": TEXT, "secret": TEXT, "state": TEXT, "set_at": "time?"}]},
     "secrets set": {"": {"connection": TEXT, "secret": TEXT}},

@@ -16,7 +16,7 @@ import click
 from ...config import Settings
 from ...engine.certificate import Certification
 from ...model.codec import Json
-from ...model.errors import ConfigError, KeepError, NotFound
+from ...model.errors import ConfigError, KeepError
 from ...model.principals import MAINTAINER, PLANNER, Principal
 from ...planning import prompts
 from ...planning.drafts import ScriptDraft
@@ -180,12 +180,13 @@ def _before(session: CommandSession, named: str) -> ScriptDraft:
     if file.is_file():
         cases = cases_beside(file)
         return ScriptDraft(read_script(named), read_script(str(cases)) if cases else None)
-    raise NotFound(f"There is no proposal and no draft {named!r}.")
+    with session.look() as look:
+        made = look.views.proposal(names.thing(look, named, ("proposal",))[1])
+    return ScriptDraft(made.source, made.cases)
 
 
 def _say(news: PlanNews) -> None:
-    cost = f", {news.money:.2f} in money" if news.money else ""
-    used = f"  ({news.tokens:,} tokens{cost})" if news.tokens else ""
+    used = f"  ({news.used})" if news.used else ""
     say(f"attempt {news.attempt} of {news.attempts_max}: {line(news.words)}{used}")
 
 

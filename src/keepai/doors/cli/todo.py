@@ -20,6 +20,7 @@ from ...reading.diffs import differences
 from ...reading.look import Look
 from ...reading.offered_acts import CLASSES, command, commands, heading, meaning, workflow_name
 from ...reading.shadow_words import told, told_run
+from ...reading.shared_hosts import runs_on
 from ...reading.wording import ago, count
 from ..health_checks import OK, check_channels
 from .command_session import CommandSession, with_json, with_session, with_watch
@@ -69,6 +70,7 @@ def _card(look: Look, question: Escalation, name: str) -> list[str]:
     typed = typed_name(name, question.workflow_id)
     lines += field("why", facts["why"])
     lines += field("because of", *(facts.get("inputs") or ()))
+    lines += field("runs on", runs_on(look.read, question.workflow_id))
     lines += _about_doubt(look, facts) if question.kind == "unknown_outcome" else _about_term(look, facts)
     lines += _about_item(facts) if "item_id" in facts else []
     lines += _about_contradiction(look, facts) if "noticed_at" in facts else []

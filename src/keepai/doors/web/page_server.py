@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 PORT = 7777
 LOOPBACK = ("127.0.0.1", "::1")  #: where the page is, unless another address is named
 _ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 (not bound to here: these are no addresses to look at)
+COUNT_S = 300.0  #: between two counts of what happened lately, if nobody asks
 PORTS_TRIED = 20  #: from PORT on, if the person chose no port
 
 
@@ -75,9 +76,14 @@ class PageServer:
         return await self.looks.change() + self.plans.changes
 
     async def _count_ahead(self) -> None:
-        """Count the last day before somebody asks: over a big ledger the first time takes a moment."""
-        with suppress(LedgerError):
-            await self.looks.read(lambda look: self._activity.of(look.read, look.now_ms))
+        """Count the last day before somebody asks, and go on: over a big ledger the first time takes a moment."""
+        while True:
+            with suppress(LedgerError):
+                await self.looks.read(lambda look: self._activity.of(look.read, look.now_ms))
+                if self._activity.missed:
+                    self._activity.missed = False
+                    await self.live.say_again()
+            await asyncio.sleep(COUNT_S)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None,

@@ -13,7 +13,7 @@ from ...app import Keep
 from ...config import Settings
 from ...engine.certificate import Certification
 from ...model.codec import Json
-from ...model.errors import KeepError, NotFound, Refused
+from ...model.errors import KeepError, NotFound, Refused, in_words
 from ...model.principals import PLANNER
 
 if TYPE_CHECKING:  # who looks at the page need not load what tries a draft
@@ -64,7 +64,15 @@ class BegunPlans:
         for old in [number for number in self._plans if number <= self._last - KEPT_MAX]:
             del self._plans[old]
         plan.task = asyncio.ensure_future(self._run(plan))
+        plan.task.add_done_callback(lambda task: self._ended(plan, task))
         return plan
+
+    def _ended(self, plan: BegunPlan, task: asyncio.Task[None]) -> None:
+        """Whatever it ended by, its page says so."""
+        error = None if task.cancelled() else task.exception()
+        if plan.is_running:
+            plan.trouble = in_words(error) if error else "the host ended"
+        self.changes += 1
 
     def get(self, number: int) -> BegunPlan:
         """A plan that was begun since this host started."""
@@ -101,8 +109,3 @@ class BegunPlans:
             plan.result = await loop.plan(plan.words)
         except KeepError as error:
             plan.trouble = error.message
-        except asyncio.CancelledError:
-            plan.trouble = "the host ended"
-            raise
-        finally:
-            self.changes += 1

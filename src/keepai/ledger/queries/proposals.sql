@@ -15,6 +15,11 @@ select * from proposal where id = :proposal_id;
 -- Every proposal that waits, the oldest first.
 select * from proposal where status = 'waiting' order by id;
 
+-- name: look_proposals_waiting
+-- The same without their long texts: every look at what waits for a person reads them.
+select id, workflow_id, name, status, proposer, '' as source, null as cases, wanted, why, null as work, facts, digest,
+  note, expires_at, created_at, updated_at from proposal where status = 'waiting' order by id;
+
 -- name: proposal_newest
 -- Proposals of one workflow or of all, the newest first.
 select * from proposal where :name is null or name = :name order by id desc limit :limit;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from keepai.engine.credentials import FREE, LONGEST_S, PinTries, is_pin, new_token, pin_hash, token_hash
+from keepai.engine.tokens_and_pins import FREE, LONGEST_S, PinTries, is_pin, new_token, pin_hash, token_hash
 from keepai.model.errors import Refused
 
 PIN, WRONG = "123456", "654321"
