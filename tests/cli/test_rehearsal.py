@@ -241,21 +241,30 @@ def test_a_rollback_says_what_becomes_of_the_run_that_stopped(worked: Place) -> 
     worked.type("run-now", "email-to-sheets")
     worked.type("dev", "--once", code=4)
     told = worked.json("rollback", "email-to-sheets")
-    assert told["run"]["status"] == "failed:logic"
-    assert told["run"]["then"].startswith("begins again with 3.0")
+    assert told["runs"][0]["status"] == "failed:logic"
+    assert told["runs"][0]["then"].startswith("begins again with 3.0")
     worked.type("dev", "--once")
     assert len(worked.rows()) == 3
+
+
+def test_a_rollback_names_parked_runs_too(blocked: Place) -> None:
+    blocked.type("set", "email-to-sheets", "waiting=others")
+    blocked.type("dev", "--once", code=4)
+    [waits] = [run for run in blocked.json("runs", "email-to-sheets") if run["parked"]]
+    change(blocked, "Add row for", "Add a row for")
+    blocked.type("deploy", "flow.js")
+    assert f"a run        {waits['id']} begins again" in blocked.type("rollback", "email-to-sheets").stdout
 
 
 def test_a_rollback_to_a_text_without_the_handler_says_so(blocked: Place) -> None:
     change(blocked, "processEmail:", "fileEmail:")
     blocked.type("deploy", "flow.js")
     told = blocked.json("rollback", "email-to-sheets")
-    assert "begins again with 3.0" in told["run"]["then"]
+    assert "begins again with 3.0" in told["runs"][0]["then"]
     change(blocked, "fileEmail:", "otherEmail:")
     blocked.type("deploy", "flow.js")
     assert "belongs to processEmail, which 5.0 does not have" in blocked.json(
-        "rollback", "email-to-sheets", "2.0")["run"]["then"]
+        "rollback", "email-to-sheets", "2.0")["runs"][0]["then"]
 
 
 def test_a_dry_run_shows_warnings_too(place: Place) -> None:

@@ -115,7 +115,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "proposals": {"": [{**of(records.Proposal), "does": [TEXT], "touches": [of(Touch)], "cases_in_words": [TEXT],
                         "proof": [TEXT], "warnings": [TEXT]}]},
     "rollback": {
-        "": {**_DEPLOYED, "rolled_back_to": TEXT, "run": {"?": {"id": TEXT, "status": TEXT, "then": TEXT}}},
+        "": {**_DEPLOYED, "rolled_back_to": TEXT, "runs": [{"id": TEXT, "status": TEXT, "then": TEXT}]},
         "with --list": [{"version": TEXT, "active": YES, "author": TEXT, "hash": TEXT, "activated_at": TIME}],
     },
     "graph": {"": {

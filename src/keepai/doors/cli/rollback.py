@@ -7,9 +7,10 @@ from typing import Any
 import click
 
 from ...ledger.base import Row
-from ...ledger.rows import run_record
+from ...ledger.rows import open_runs
 from ...model.clock import iso
 from ...model.errors import NotFound, Refused
+from ...model.records import Run
 from ...model.states import DOUBTFUL, Phase, Reason
 from ...reading.look import Look
 from ...reading.wording import ago
@@ -47,13 +48,12 @@ def rollback(
         chosen = _chosen(row, versions, version)
     done = ask_host(session, "deploy", source=chosen["source"], strand=strand)
     with session.look() as look:
-        run = _stopped(look, done["workflow_id"], done["version"])
+        found = _stopped(look, done["workflow_id"], done["version"])
     if as_json:
-        echo_json({**done, "rolled_back_to": _number(chosen), "run": run})
+        echo_json({**done, "rolled_back_to": _number(chosen), "runs": found})
         return
     echo(*deploy_lines(done), f"  its text     is that of {_number(chosen)}")
-    if run:
-        echo(f"  a run        {run['id']} {run['then']}")
+    echo(*(f"  a run        {run['id']} {run['then']}" for run in found))
 
 
 def _chosen(row: Row, versions: list[Row], wanted: str | None) -> Row:
@@ -89,16 +89,14 @@ def _list(look: Look, row: Row, versions: list[Row], as_json: bool) -> None:
         echo(f"{_number(each):<6} {ago(each['activated_at'], look.now_ms):<12} by {each['author']}{mark}")
 
 
-def _stopped(look: Look, workflow_id: str, version: str) -> dict[str, Any] | None:
-    """The run that is open, and what becomes of it under the new version: the table of engine/relaunch.py in words."""
-    row = look.read.one("run_open", workflow_id=workflow_id)
-    if row is None:
-        return None
-    run = run_record(row)
-    return {"id": run.id, "status": run.status, "then": _then(look, run, version)}
+def _stopped(look: Look, workflow_id: str, version: str) -> list[dict[str, Any]]:
+    """The runs that are open, and what becomes of each under the new version: the table of engine/relaunch.py
+    in words."""
+    found = open_runs(look.read, workflow_id)
+    return [{"id": run.id, "status": run.status, "then": _then(look, run, version)} for run in found]
 
 
-def _then(look: Look, run: Any, version: str) -> str:
+def _then(look: Look, run: Run, version: str) -> str:
     major, _, minor = version.partition(".")
     script = look.read.one("script_get", workflow_id=run.workflow_id, major=int(major), minor=int(minor))
     assert script is not None, "it was just deployed"

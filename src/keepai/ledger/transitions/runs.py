@@ -23,7 +23,7 @@ from ...model.states import (
 )
 from ..account import as_facts, brief
 from ..base import Reader, Row, Tx
-from ..rows import run_record
+from ..rows import open_runs, run_record
 from . import events, items, kept_bytes, parking, recordings
 from .events import Publication, Registration
 from .recordings import Recorded
@@ -295,6 +295,8 @@ def abandon(tx: Tx, run: Run) -> None:
 
 def look_later(tx: Tx, run: Run, again_at: int | None) -> None:
     """A handler whose run was given up before it pinned anything is not due again at once."""
+    if run.item_id is not None:
+        return  # others do the rest of its routine
     if run.kind != "consumer":
         tx.run(
             "handler_scheduled", workflow_id=run.workflow_id, handler=run.handler, next_run_at=again_at, now=tx.now,
@@ -416,6 +418,15 @@ def commit_routine(
     return _followed(tx, follows, tx.count(run.workflow_id, NUMBERS, runs=kept + state_grows), numbers + NUMBERS)
 
 
+def commit_item(tx: Tx, run: Run, trace: Sequence[Traced]) -> None:
+    """A run that carried on one item has ended; others did the rest, and leave the state and the due time of the
+    routine. If the item is unfinished, because the script did not come to it, it is left behind."""
+    items.leave(tx, run)
+    kept = run.bytes + kept_bytes.of_trace(trace)
+    _commit(tx, run, kept, None, trace, None)
+    tx.count(run.workflow_id, 0, runs=kept)
+
+
 def _followed(tx: Tx, follows: Follows | None, counted: Row, numbers: int) -> Run | None:
     """Begin what was decided to follow, if the workflow is as it was then, but for the numbers of this commit."""
     if follows is None or counted["sequence"] != follows.sequence + numbers:
@@ -445,10 +456,8 @@ def _no_longer(run: Run) -> str:
 
 def asking_about(read: Reader, mutation: Mutation) -> Run | None:
     """The open run that asks whether a mutation is kept, though the script wants another content by now."""
-    where = {"workflow_id": mutation.workflow_id}
-    rows = [read.one("run_open", **where), *read.all("parked_runs", **where)]
-    open_runs = [run_record(row) for row in rows if row is not None]
-    return next((run for run in open_runs if run.differs and run.differs["mutation_id"] == mutation.id), None)
+    found = open_runs(read, mutation.workflow_id)
+    return next((run for run in found if run.differs and run.differs["mutation_id"] == mutation.id), None)
 
 
 def get(tx: Tx, run_id: str) -> Run:

@@ -269,7 +269,8 @@ def _go_without(tx: Tx, run: Run, outcome: str, again_at: int | None = None) -> 
     item_id = items.of_run(tx, run)
     if item_id is not None:
         items.skip(tx, item_id)
-        runs.carry_on(tx, run, Carry(Status.SUPERSEDED, run.number, run.phase, keep=False, trigger="person"))
+        own = run.item_id is not None
+        runs.carry_on(tx, run, Carry(Status.SUPERSEDED, run.number, run.phase, keep=own, trigger="person"))
     elif run.phase in (Phase.PREPARING, Phase.EXECUTING):
         runs.abandon(tx, run)
         runs.look_later(tx, run, again_at)

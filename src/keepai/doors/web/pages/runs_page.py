@@ -75,7 +75,7 @@ def _did(look: Look, run: Run) -> dict[str, Any]:
         "inputs": look.read.all("look_inputs_of_run", **where), "items": look.read.all("look_items_of_run", **where),
         "outputs": [mutation_record(row) for row in look.read.all("look_mutations_of_run", **where)],
         "attempts": [run_record(row) for row in lineage], "shown_max": SHOWN_MAX,
-        "selected": stored(run.prepare_result) if run.prepare_result else None,
+        "selected": stored(run.prepare_result) if run.prepare_result and run.kind == "consumer" else None,
     }
 
 
