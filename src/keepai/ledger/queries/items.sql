@@ -68,3 +68,13 @@ select held_by from item_standing where id = :item_id and held_by is not null;
 -- name: item_of_input
 -- The item that an input stands for, if it does.
 select * from item where input_id = :input_id;
+
+-- name: item_open
+-- Items of a workflow that were begun and are not finished, with the open run that has each in hand.
+select * from item_standing where workflow_id = :workflow_id and status in ('processing', 'failed', 'needs_attention')
+order by seq limit :limit;
+
+-- name: item_open_count
+-- How many they are.
+select count(*) as unfinished from item
+where workflow_id = :workflow_id and status in ('processing', 'failed', 'needs_attention');

@@ -99,6 +99,15 @@ update handler_state set present = 0, updated_at = :now where workflow_id = :wor
 update handler_state set next_run_at = null, wake_at = null, recheck_at = null, queued = 0
 where workflow_id = :workflow_id and present = 0;
 
+-- name: handler_rest_timed
+-- On a copy on which something is tried: nothing begins by the clock.
+update handler_state set next_run_at = null, queued = 0, updated_at = :now
+where workflow_id = :workflow_id and kind <> 'consumer';
+
+-- name: workflow_rest_others
+-- On such a copy: no other workflow does anything.
+update workflow set status = 'paused', updated_at = :now where id <> :workflow_id and status = 'active';
+
 -- name: handler_upsert
 -- A handler of the version being activated; its state is kept, and its due time unless the version has another.
 insert into handler_state (workflow_id, handler, kind, present, next_run_at, updated_at)

@@ -260,7 +260,7 @@ def carry_on(tx: Tx, run: Run, how: Carry) -> Run:
         retry_of=run.id, attempt=run.attempt + 1, phase=how.phase, state=Status.ACTIVE, reason=None,
         prepare_result=run.prepare_result if how.keep else None, prepared_at=run.prepared_at if how.keep else None,
         outcome=run.outcome if how.keep else None, error=None, retry_at=None, failures=how.failures, exhausted=False,
-        observed=run.observed if how.keep else sequence, host=tx.host, epoch=tx.epoch, created_at=tx.now,
+        observed=_observed(run, how, sequence), host=tx.host, epoch=tx.epoch, created_at=tx.now,
         updated_at=tx.now, due_at=None, bytes=_pinned_by(tx, run) if how.keep else 0,
         parked=sequence if run.parked else 0,
     ))
@@ -270,6 +270,13 @@ def carry_on(tx: Tx, run: Run, how: Carry) -> Run:
     if run.parked:
         parking.hand_over(tx, run, new.id)
     return new
+
+
+def _observed(run: Run, how: Carry, sequence: int) -> int:
+    """What `prepare` has seen: nothing yet, if the new run's version only finishes what an earlier one began."""
+    if not how.keep:
+        return sequence
+    return run.observed if how.version == run.number else 0
 
 
 def _pinned_by(tx: Tx, run: Run) -> int:

@@ -375,3 +375,9 @@ def reschedule(
         "handler_reschedule", workflow_id=workflow_id, handler=handler, next_run_at=next_run_at, wake_at=wake_at,
         recheck_at=recheck_at, now=tx.now,
     )
+
+
+def rest_but(tx: Tx, workflow_id: str) -> None:
+    """On a copy on which something is tried: no other workflow runs, and in this one nothing begins by the clock."""
+    tx.run("workflow_rest_others", workflow_id=workflow_id, now=tx.now)
+    tx.run("handler_rest_timed", workflow_id=workflow_id, now=tx.now)
