@@ -401,5 +401,5 @@ def _raised(told: Mapping[str, Any]) -> KeepError:
 def _kinds(base: type[KeepError] = KeepError) -> dict[str, type[KeepError]]:
     found = {base.code: base}
     for kind in base.__subclasses__():
-        found.update(_kinds(kind))
+        found = {**_kinds(kind), **found}  # a kind without a code of its own is told as the one that it is a kind of
     return found

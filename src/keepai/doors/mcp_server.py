@@ -6,9 +6,10 @@ HTTP the host itself serves it. What there is, and what it does, `agent_tools.py
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager
 from importlib.metadata import version
 from importlib.resources import files
 from types import TracebackType
@@ -97,7 +98,7 @@ def server(ask_of: AskOf) -> Server[Any]:
         given = (params.arguments or {}).get(argument)
         if given is None:
             raise MCPError(types.INVALID_PARAMS, f"There is no prompt {visible(params.name[:40])!r} with that.")
-        text = _PROMPTS.joinpath(f"{params.name}.md").read_text("utf-8").replace(f"{{{{{argument}}}}}", visible(given))
+        text = _PROMPTS.joinpath(f"{params.name}.txt").read_text("utf-8").replace(f"{{{{{argument}}}}}", visible(given))
         message = types.PromptMessage(role="user", content=types.TextContent(type="text", text=text))
         return types.GetPromptResult(description=about, messages=[message])
 
@@ -174,8 +175,9 @@ class McpPort:
             raise ConfigError(f"Agents cannot be served on {host}, port {port}: {error.strerror or error}. Name "
                               "another place as [keep] mcp, or with --mcp.") from None
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}{PATH}"
-        app, self._running = McpApp(self._ask_for), AsyncExitStack()
-        await self._running.enter_async_context(app.running())
+        app, ready, self._ending = McpApp(self._ask_for), asyncio.Event(), asyncio.Event()
+        self._running = asyncio.ensure_future(self._run(app, ready))
+        await ready.wait()
         self._server = HttpServer(app, [listener], http_bounds("The port for agents", self._settings.policy))
         self._server.begin()
         return self
@@ -184,7 +186,14 @@ class McpPort:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None,
     ) -> None:
         await self._server.end()
-        await self._running.aclose()
+        self._ending.set()
+        await self._running
+
+    async def _run(self, app: McpApp, ready: asyncio.Event) -> None:
+        """In a task of its own: the SDK must be left by the task that entered it."""
+        async with app.running():
+            ready.set()
+            await self._ending.wait()
 
     async def _ask_for(self, token: str) -> Ask | None:
         agent = await self._keep.parts.ledger.look(tokens_and_pins.agent_of, token)

@@ -21,6 +21,7 @@ from ..ledger.base import Reader
 from ..ledger.opening import copy
 from ..model.clock import SystemClock
 from ..model.codec import Json
+from ..model.operations import Kind
 from ..model.policy import Policy
 from ..model.records import Escalation, Mutation, Record, Run, Workflow
 from ..model.states import MutationStatus

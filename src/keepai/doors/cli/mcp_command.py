@@ -14,7 +14,7 @@ from .. import agents
 from ..mcp_install import TARGETS, install, keep_token, kept_token, token_file
 from ..mcp_server import serve_stdio
 from ..script_process import SECONDS_MAX
-from .ask_host import ask_host
+from .agent_commands import let_in
 from .command_session import CommandSession, agent_token, with_json, with_session
 from .text import echo, echo_json
 
@@ -57,13 +57,13 @@ def install_command(
     """Let an agent in, and tell its program where Keep is.
 
     It registers the agent, puts its token into a file that only you may read, and writes the program's settings and a
-    skill that teaches the agent to write workflows into the project.
+    skill that teaches the agent to write workflows into the project. If there is no PIN yet, it asks for one.
     """
     settings, name = session.settings(), agent or target
     if settings.file is None:
         raise ConfigError("There is no keep.toml here, so there is nothing to install. `keep init FOLDER` makes one.")
     if not token_file(name).exists():
-        keep_token(name, ask_host(session, "agent_add", name=name, role=scope))
+        keep_token(name, let_in(session, name, scope))
     files = install(target, name, settings.file, Path(project))
     if as_json:
         echo_json({"agent": name, "target": target, "files": [str(each) for each in files]})
