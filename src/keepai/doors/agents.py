@@ -92,11 +92,11 @@ def readable() -> frozenset[str]:
 
 def _read(look: Look, asked: str, params: dict[str, Any]) -> Any:
     if asked in ("all", "one"):
-        name = params.pop("statement", None)
+        name, given = params.get("statement"), {key: value for key, value in params.items() if key != "statement"}
         if name not in readable():
             raise Refused(f"There is no statement {str(name)[:40]!r}.")
         try:
-            return _rows(look, str(name), params, 1 if asked == "one" else ROWS_MAX)
+            return _rows(look, str(name), given, 1 if asked == "one" else ROWS_MAX)
         except (KeyError, TypeError, ValueError) as error:
             raise Refused(f"The parameters of {name} do not fit: {error!r:.100}.") from None
     if asked == "host_of":
@@ -108,10 +108,13 @@ def _read(look: Look, asked: str, params: dict[str, Any]) -> Any:
 
 def _rows(look: Look, name: str, params: dict[str, Any], most: int) -> list[dict[str, Any]]:
     rows = look.read.iterate(name, **params)
-    found = list[dict[str, Any]]()
+    found, room = list[dict[str, Any]](), control.BYTES_MAX
     try:
         for row in rows:
             found.append({key: [value.hex()] if isinstance(value, bytes) else value for key, value in row.items()})
+            room -= sum(len(value) for value in row.values() if isinstance(value, str | bytes))
+            if room < 0:
+                raise Refused(f"This is more than {control.BYTES_MAX >> 20} MiB. Ask for less, such as --last 100.")
             if len(found) == most:
                 break
         if most == ROWS_MAX and len(found) == most:

@@ -46,16 +46,16 @@ class PlanDesk:
 
     def loop(
         self, offer: Offer, *, may_read: frozenset[str] = frozenset(), taken: frozenset[str] = frozenset(),
-        needs_cases: bool = True,
+        mends: str | None = None,
     ) -> PlanLoop:
-        """A loop that has asked nothing yet."""
+        """A loop that has asked nothing yet: for a new workflow, or one that `mends` the workflow of this name."""
         settings, model = self.settings, model_of(self.settings)
         assert settings.file is not None, "model_of has looked"
         file = settings.file.resolve()
         trials = DraftTrials(
             settings.connectors, settings.policy, settings.ledger, ScriptProcess(file).test, self.certify,
-            may_read, taken, settings.grants)
-        return PlanLoop(model, trials, file.parent, offer, self.tell, needs_cases)
+            may_read, taken, mends, settings.grants)
+        return PlanLoop(model, trials, file.parent, offer, self.tell, needs_cases=mends is None)
 
 
 def by_model(settings: Settings, keep: Callable[[], Keep]) -> RepairHook:
@@ -74,7 +74,7 @@ def by_model(settings: Settings, keep: Callable[[], Keep]) -> RepairHook:
             found.append(Fix(draft.source, note=draft.why))
             return known.run_id
 
-        loop = PlanDesk(settings, certify).loop(offer, needs_cases=False)
+        loop = PlanDesk(settings, certify).loop(offer, mends=known.workflow)
         done = await loop.mend(known.to_json(), cases_of(settings, known.workflow))
         if not found:
             raise Refused(f"the model found no repair: {done.ended}" + (f"; {done.fault.words}" if done.fault else ""))

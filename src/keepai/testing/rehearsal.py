@@ -92,18 +92,19 @@ async def rehearse(
         async with Keep(copied, connectors=muted, policy=replace(policy, certified="off")) as keep:
             others = await keep.workflows()
             deployed = await keep.deploy(source, grants=grants, strand=strand, configured=configured)
-            allowed = await _allowed(keep, source, reads_granted_only)
-            return await _rehearse(keep, source, deployed, others, stage, allowed)
+            return await _rehearse(keep, source, deployed, others, stage, reads_granted_only)
 
 
 async def _rehearse(
-    keep: Keep, source: str, deployed: Deployment, others: Sequence[Workflow], stage: Muting, allowed: Grants,
+    keep: Keep, source: str, deployed: Deployment, others: Sequence[Workflow], stage: Muting,
+    reads_granted_only: bool,
 ) -> Rehearsal:
     workflow_id, ledger = deployed.workflow_id, keep.parts.ledger
     real = await ledger.look(modes_of, keep.parts, workflow_id)
     await _leave_alone(keep, others, workflow_id)
     input, mutation, run = [
         await _newest(keep, workflow_id, each) for each in ("look_inputs", "look_mutations", "look_runs")]
+    allowed = _allowed(keep, source, real, reads_granted_only)
     await keep.deploy(source, grants=allowed)
     await keep.run_now(workflow_id)
     await _run(keep, workflow_id, stage)
@@ -186,13 +187,13 @@ async def _leave_alone(keep: Keep, others: Sequence[Workflow], workflow_id: str)
             await keep.resume(each.id)
 
 
-async def _allowed(keep: Keep, source: str, reads_granted_only: bool) -> Grants:
-    """What the rehearsal allows: nothing can be sent here, and nobody is there to be asked."""
-    manifest = check(source, keep.parts.surface).manifest
+def _allowed(keep: Keep, source: str, real: Mapping[str, str], reads_granted_only: bool) -> Grants:
+    """Every mutation is allowed, for none can be sent here. A read is real: if there is a rule for it, that holds."""
+    surface = keep.parts.surface
+    manifest = check(source, surface).manifest
     assert manifest is not None, "it was just deployed"
-    sends = {spec.full_name for each in keep.parts.connectors.values() for spec in each.operations.values()
-             if spec.kind is Kind.MUTATION}
-    return {name: "allow" for name in manifest.capabilities if name in sends or not reads_granted_only}
+    return {name: "allow" for name in manifest.capabilities if surface.kind(name) is Kind.MUTATION
+            or (name not in real and not reads_granted_only)}
 
 
 def _held(mutation: Mutation, handler: str, grants: Mapping[str, str], assumed: bool) -> UnsentMutation:

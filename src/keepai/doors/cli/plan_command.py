@@ -153,7 +153,7 @@ async def _mended(
     async def offer(draft: ScriptDraft, work: dict[str, Json]) -> str:
         return str(await desk.act("fix", wf=wf, source=draft.source, note=draft.why))
 
-    loop = desk.plans().loop(offer, may_read=may_read, needs_cases=False)
+    loop = desk.plans().loop(offer, may_read=may_read, mends=str(workflow["name"]))
     return await loop.mend(evidence, cases_of(settings, str(workflow["name"])), words)
 
 
