@@ -10,7 +10,7 @@ import pytest
 
 from keepai.engine.shadow import CHANGED, FAILS, NOT_COMPARABLE, ShadowedRun, ShadowReport
 from keepai.model.policy import Policy
-from tests.harness import Story
+from tests.harness import TOLD, Story, acting
 
 MAILS = """
 export default Keep.workflow({
@@ -109,6 +109,17 @@ async def test_an_unchanged_script_does_the_same_and_nothing_leaves_the_host(sto
     assert report.all_same, report
     assert report.runs == (6 if source == MAILS else 3)
     assert (len(story.world.asked), await story.keep.version()) == (calls, version)
+
+
+@pytest.mark.parametrize("before", ["", 'if ((await ctx.peek("in")).length < 2) return { reservations: [], data: {} };'])
+async def test_a_next_that_brings_nothing_about_is_compared_as_well(story: Story, before: str) -> None:
+    source = acting(before=before)
+    wf = await story.deploy_and_run(source, "a")
+    report = await story.keep.shadow(wf, "// mended\n" + source)
+    assert report.all_same, report
+    assert set(report.handlers) == {"act", "poll"}
+    loud = await story.keep.shadow(wf, acting(before=before, next=TOLD + "return 1;"))
+    assert [(each.handler, each.verdict) for each in loud.differing] == [("act", CHANGED)], loud
 
 
 CHANGES = {
