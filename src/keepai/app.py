@@ -30,7 +30,7 @@ from .engine.shadow import ShadowReport, shadow
 from .engine.telling import Teller
 from .ledger.base import Reader
 from .ledger.opening import open_deliveries, open_ledger
-from .model.acts import REQUESTS
+from .model.acts import has
 from .model.clock import Clock, SystemClock
 from .model.codec import Json
 from .model.errors import NotFound, Refused
@@ -144,10 +144,10 @@ class Keep:
         same.principal = principal
         return same
 
-    def _by(self, act: str) -> str:
-        """Who an act is kept as. An act that their role does not have is not there."""
-        if self.principal.role not in REQUESTS[act].roles:
-            raise NotFound(f"There is no act {act!r} for {self.principal}.")
+    def _by(self, act: str, on: str = "") -> str:
+        """Who an act, on what has this id, is kept as. An act that their role does not have is not there."""
+        if not has(self.principal.role, act, on):
+            raise NotFound(f"There is no act {act!r}{f' on {on}' if on else ''} for {self.principal}.")
         return str(self.principal)
 
     # -- running -----------------------------------------------------------------------------------
@@ -394,7 +394,7 @@ class Keep:
 
     async def approve(self, id: str, *, shown: int | None = None) -> None:
         """Allow exactly the call that was shown."""
-        await self.commands.approve(id, self._by("approve"), shown)
+        await self.commands.approve(id, self._by("approve", id), shown)
 
     async def reject(self, id: str, *, shown: int | None = None) -> None:
         """Refuse the call that was shown."""

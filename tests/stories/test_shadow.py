@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from keepai.engine.shadow import CHANGED, FAILS, NOT_COMPARABLE, ShadowedRun, ShadowReport
+from keepai.model.errors import NotFound
 from keepai.model.policy import Policy
+from keepai.model.principals import Principal, Role
 from tests.harness import TOLD, Story, acting
 
 MAILS = """
@@ -327,6 +329,19 @@ async def test_a_repair_that_may_do_something_else_waits_and_says_why(story: Sto
     assert (await story.workflow(wf)).version == "1.0"
     assert why in asked.facts["trial"]["waits"], asked.facts["trial"]
     assert len(story.world.effects) == 2
+
+
+async def test_only_an_owner_lets_a_repair_in_and_an_operator_may_refuse_it(tmp_path: Path) -> None:
+    async with Story(tmp_path, policy=Policy(repairs="person")) as story:
+        wf = await failed(story)
+        await story.keep.fix(wf, alone(MENDED))
+        await story.run()
+        asked, operator = await story.question(), story.keep.acting_as(Principal.person("bo", Role.OPERATOR))
+        with pytest.raises(NotFound, match=f"There is no act 'approve' on {asked.id} for person:bo"):
+            await operator.approve(asked.id)
+        assert (await story.workflow(wf)).version == "1.0"
+        await operator.reject(asked.id)
+        assert (await story.question()).kind == "logic"
 
 
 async def test_a_person_may_want_to_see_every_repair(tmp_path: Path) -> None:
