@@ -51,7 +51,7 @@ async def perform(keep: Keep, act: str, params: Any) -> Any:
     """Do one act on an open `Keep`, if its principal has it, and give the result as JSON."""
     check(keep.principal, act, params)
     result = await getattr(keep, act)(**params)
-    return [_plain(each) for each in result] if isinstance(result, list) else _plain(result)
+    return [_plain(each) for each in result] if isinstance(result, list | tuple) else _plain(result)
 
 
 def _plain(result: Any) -> Any:
