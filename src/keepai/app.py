@@ -198,8 +198,12 @@ class Keep:
         return await self.commands.propose(source, cases, grants, why, workflow_id, work, self._by("propose"))
 
     async def proposals(self, wf: str | None = None, *, limit: int | None = None) -> list[Proposal]:
-        """What was proposed, newest first."""
+        """What was proposed, for a workflow (by its name) or for all, newest first."""
         return await self._look(Views.proposals, wf, limit)
+
+    async def proposal(self, id: str) -> Proposal:
+        """One proposal, however it stands."""
+        return await self._look(Views.proposal, id)
 
     async def certify(self, source: str, *, cases: str | None = None, script: str = "the script") -> Certification:
         """Try a script with everything that can go wrong, in a process of its own; keep a certificate if it passes."""
@@ -281,6 +285,9 @@ class Keep:
     async def page_origin(self) -> str | None:
         """Where the page of this host is, if it has one."""
         return self.page
+
+    async def confirm_presence(self) -> None:
+        """Nothing more: the door through which it is asked for has judged whether a person is there."""
 
     async def explain(self, id: str) -> Explanation:
         """Why anything stands where it stands, and who or what can move it."""

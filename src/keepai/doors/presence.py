@@ -1,7 +1,8 @@
 """Whether a person is there who acts: while agents are registered, a person at the terminal shows it by the PIN.
 
-The host judges, so a command cannot leave it out. An act that an agent has too needs no PIN, and a look needs none. The
-page needs none either: its session is a person's. The PIN stops an agent that uses the command `keep`. It is no wall
+The host judges, so a command cannot leave it out. What an agent has too needs no PIN, and neither does the page: its
+session is a person's. A command that changes files beside the ledger, such as `keep secrets set`, asks for
+`confirm_presence` first (`cli/ask_host.py`). The PIN stops an agent that uses the command `keep`. It is no wall
 against a program of the same user that reads and writes the ledger's file itself.
 """
 
@@ -11,7 +12,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ..engine import tokens_and_pins
-from ..model.acts import REQUESTS
+from ..model.acts import requests_of
 from ..model.errors import PresenceNeeded
 from ..model.principals import Role
 
@@ -26,8 +27,8 @@ class Presence:
         self._keep, self._tries = keep, tokens_and_pins.PinTries(lambda: asyncio.get_running_loop().time())
 
     async def judge(self, act: str, pin: object) -> None:
-        """Refuse an act that needs the PIN, and comes without it."""
-        if act not in REQUESTS or Role.PROPOSE in REQUESTS[act].roles:
+        """Refuse what needs the PIN, and comes without it."""
+        if act not in requests_of(Role.OWNER) or act in requests_of(Role.PROPOSE):
             return
         ledger = self._keep.parts.ledger
         if not await ledger.look(tokens_and_pins.has_agents):

@@ -240,6 +240,9 @@ LOOKS: Mapping[str, LookRequest] = MappingProxyType({
         "wf": _TEXT, "source": _TEXT, "last": Param((int, type(None))), "since": Param((int, str, type(None)))}),
     "evidence": LookRequest(frozenset(Role), {"wf": _TEXT}),
     "remedies": LookRequest(frozenset(Role), {"id": _TEXT}),
+    "proposals": LookRequest(frozenset(Role), {"wf": Param((str, type(None))), "limit": Param((int, type(None)))}),
+    "proposal": LookRequest(frozenset(Role), {"id": _TEXT}),
+    "confirm_presence": LookRequest(_OWNER, {}),
     # It runs a script that nobody has let in yet, and reads for real if that is wanted: for those who may deploy it.
     "verdict": LookRequest(ACTS["deploy"].roles, {
         **{name: param for name, param in ACTS["deploy"].params.items() if name != "strand"},
