@@ -22,6 +22,7 @@ In reading order:
 `dev_host.py`        a host in the foreground with its doors open: `keep dev`
 `service_host.py`    a host for a service manager, with the doors that it is told to open: `keep serve`
 `probe_port.py`      the port for machines that watch a host: health, readiness, metrics
+`example_files.py`   where the scripts of examples/ are
 `demo_folder.py`     the folder that `keep demo` works on
 `demo_postgres.py`   a PostgreSQL of its own, for `keep demo --cluster`
 `demo_host.py`       `keep demo --ui`: a host with its page that is started again each time it is killed

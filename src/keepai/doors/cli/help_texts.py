@@ -20,6 +20,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
              "keep demo --cluster          # two hosts on one PostgreSQL, one of which is killed",
              "keep demo --keep demo        # and leave it there to look at"),
     "init": ("keep init invoices           # then: cd invoices, keep test, keep dev",
+             "keep init reports --template daily-report",
              "keep init --connector tickets   # here; then: keep test-connector tickets.py",),
     "check": ("keep check                   # every script here", "keep check invoices.js --json"),
     "plan": ('keep plan "add a row to the sheet for every mail with an invoice"',

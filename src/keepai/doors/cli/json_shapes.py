@@ -96,7 +96,8 @@ _PLANNED: dict[str, Shape] = {
 }
 SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "demo": {"": {"ok": YES, "*": ANY}},
-    "init": {"": {"folder": TEXT, "files": [TEXT]}},
+    "init": {"": {"folder": TEXT, "files": [TEXT]},
+             "with --templates": [{"name": TEXT, "does": TEXT, "connectors": [TEXT]}]},
     "plan": {"": _PLANNED, "with --write-prompts": {"files": [TEXT]}},
     "repair": {"": _PLANNED},
     "check": {"": [_FINDING]},

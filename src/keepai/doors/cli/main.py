@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
@@ -186,8 +187,8 @@ def keep(ctx: click.Context, config: str | None, db: str | None) -> None:
 
 
 def main() -> None:
-    """Run the command line of this process."""
-    keep(prog_name="keep")
+    """Run the command line of this process, as `keep` or, where another tool has that name, as `keepai`."""
+    keep(prog_name="keepai" if os.path.basename(sys.argv[0]) == "keepai" else "keep")
 
 
 if __name__ == "__main__":
