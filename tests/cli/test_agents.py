@@ -309,6 +309,48 @@ def test_the_pin_is_typed_at_the_terminal_and_taken_from_nowhere_else(worked: Pl
     worked.type("resume", "email-to-sheets")
 
 
+#: What changes secrets, keep.toml or the ledger's place, beside the acts of a host.
+BESIDE = [
+    ("secrets", "set", "gmail", "token"), ("secrets", "rotate"), ("secrets", "delete", "gmail"),
+    ("connect", "gmail", "gmail"), ("db", "move", "--to", "other.db"), ("db", "accept-older"),
+]
+
+
+def test_what_changes_secrets_settings_or_the_place_of_the_ledger_needs_the_pin(worked: Place) -> None:
+    terminal = Terminal(worked, PIN)
+    terminal.json("agent", "pin")
+    terminal.json("agent", "add", "claude")
+    before = {each: each.read_bytes() for each in worked.folder.iterdir() if each.suffix in (".toml", ".secrets")}
+    for command in BESIDE:
+        done = subprocess.run(
+            [*COMMAND, *command], cwd=worked.folder, input=f"{PIN}\n", text=True, check=False, capture_output=True,
+            start_new_session=True)
+        assert (done.returncode, done.stdout) == (4, ""), (command, done.stderr)
+    worked.type("db", "move", "--to", "other.db", "--dry-run")
+    code, _, said = Terminal(worked, "123456").type("db", "accept-older")
+    assert (code, "That is not the PIN" in said) == (1, True)
+    assert before == {each: each.read_bytes() for each in before}
+    assert not terminal.json("db", "accept-older")["was_older"]
+
+
+async def test_the_host_judges_presence_for_what_lies_beside_it(served: Served) -> None:
+    with pytest.raises(PresenceNeeded):
+        await served.person("confirm_presence")
+    with pytest.raises(Refused, match="not the PIN"):
+        await served.person("confirm_presence", "123456")
+    await served.person("confirm_presence", PIN)
+    for token in served.tokens.values():
+        with pytest.raises(Refused, match="There is no act 'confirm_presence'"):
+            await served.ask(token, "confirm_presence")
+
+
+async def test_agents_see_proposals_through_the_host(served: Served) -> None:
+    made = await served.ask(served.tokens[Role.PROPOSE], "propose", source=FLOW + "// mended\n", why="It is better.")
+    [listed] = await served.ask(served.tokens[Role.LOOK], "proposals", wf="controlled")
+    assert listed == await served.ask(served.tokens[Role.LOOK], "proposal", id=made["id"]) == made
+    assert await served.person("proposals", wf="another") == []
+
+
 def test_agents_are_listed_and_removed_by_name(place: Place) -> None:
     place.type("deploy", "flow.js")
     assert "There are no agents." in place.type("agent", "list").stdout

@@ -11,8 +11,10 @@ import pytest
 from keepai.engine.recording import made_of
 from keepai.engine.shadow import CHANGED, FAILS, NOT_COMPARABLE, ShadowedRun, ShadowReport
 from keepai.ledger.transitions.events import Publication, Registration
+from keepai.model.errors import NotFound
 from keepai.model.policy import Policy
-from tests.harness import Story
+from keepai.model.principals import Principal, Role
+from tests.harness import TOLD, Story, acting
 
 MAILS = """
 export default Keep.workflow({
@@ -111,6 +113,17 @@ async def test_an_unchanged_script_does_the_same_and_nothing_leaves_the_host(sto
     assert report.all_same, report
     assert report.runs == (6 if source == MAILS else 3)
     assert (len(story.world.asked), await story.keep.version()) == (calls, version)
+
+
+@pytest.mark.parametrize("before", ["", 'if ((await ctx.peek("in")).length < 2) return { reservations: [], data: {} };'])
+async def test_a_next_that_brings_nothing_about_is_compared_as_well(story: Story, before: str) -> None:
+    source = acting(before=before)
+    wf = await story.deploy_and_run(source, "a")
+    report = await story.keep.shadow(wf, "// mended\n" + source)
+    assert report.all_same, report
+    assert set(report.handlers) == {"act", "poll"}
+    loud = await story.keep.shadow(wf, acting(before=before, next=TOLD + "return 1;"))
+    assert [(each.handler, each.verdict) for each in loud.differing] == [("act", CHANGED)], loud
 
 
 CHANGES = {
@@ -336,6 +349,19 @@ async def test_a_repair_that_may_do_something_else_waits_and_says_why(story: Sto
     assert (await story.workflow(wf)).version == "1.0"
     assert why in asked.facts["trial"]["waits"], asked.facts["trial"]
     assert len(story.world.effects) == 2
+
+
+async def test_only_an_owner_lets_a_repair_in_and_an_operator_may_refuse_it(tmp_path: Path) -> None:
+    async with Story(tmp_path, policy=Policy(repairs="person")) as story:
+        wf = await failed(story)
+        await story.keep.fix(wf, alone(MENDED))
+        await story.run()
+        asked, operator = await story.question(), story.keep.acting_as(Principal.person("bo", Role.OPERATOR))
+        with pytest.raises(NotFound, match=f"There is no act 'approve' on {asked.id} for person:bo"):
+            await operator.approve(asked.id)
+        assert (await story.workflow(wf)).version == "1.0"
+        await operator.reject(asked.id)
+        assert (await story.question()).kind == "logic"
 
 
 async def test_a_person_may_want_to_see_every_repair(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ class AgentSocket(RequestSocket):
     def __init__(self, keep: Keep, settings: Settings) -> None:
         people = control.socket_path(settings.ledger, keep.parts.ledger.host)
         super().__init__(keep, control.agents_path(people))
+        self._settings = settings
         self._look = LastingLook(settings.ledger, settings.policy, keep)
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="keep-agents")  # the host's loop waits for no look
 
@@ -65,16 +66,21 @@ class AgentSocket(RequestSocket):
         if agent is None:
             raise Refused(_UNKNOWN)
         act, params = request["act"], request.get("params", {})
-        if act not in READS:
+        if act not in READS and act != TOOL:
             return await control.perform(self._keep.acting_as(agent), act, params)
         if not isinstance(params, dict):
             raise Refused(f"The params of {act} must be an object.")
+        if act == TOOL:
+            from .agent_tools import AgentDesk  # here, because who asks a host need not load it
+
+            return await AgentDesk(self._keep.acting_as(agent), self._settings).answer(params)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._reading, self._look.ask, lambda look: _read(look, act, params))
 
 
 # -- reading the ledger: not acts, but what the commands of an agent are made of ------------------------
 
+TOOL = "tool"  #: asks for a tool of `agent_tools.py`, or without a name for their list
 #: What `HostReader` asks for.
 READS = frozenset({"all", "one", "bytes", "hosts", "host_of", "without_host", "change"})
 

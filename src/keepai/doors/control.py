@@ -410,8 +410,8 @@ def _raised(told: Mapping[str, Any]) -> KeepError:
 
 
 def _kinds(base: type[KeepError] = KeepError) -> dict[str, type[KeepError]]:
-    """Code → the kind that it names; a kind without a code of its own is told as the one above it."""
-    found: dict[str, type[KeepError]] = {}
+    """Code → the kind of error; of several with one code, the one that the others are kinds of."""
+    found = {base.code: base}
     for kind in base.__subclasses__():
-        found.update(_kinds(kind))
-    return {**found, base.code: base}
+        found = {**_kinds(kind), **found}
+    return found

@@ -17,7 +17,7 @@ from ..model.errors import ConfigError, Refused
 from ..planning.drafts import DraftCertifier, DraftTrials, ScriptDraft
 from ..planning.plan_loop import Offer, PlanLoop, PlanNews
 from ..planning.wires import ModelConnection
-from .certify_process import run_cases
+from .script_process import ScriptProcess
 
 NO_MODEL = (
     "There is no model to ask: keep.toml has no [model]. Add one, such as:\n"
@@ -53,7 +53,7 @@ class PlanDesk:
         assert settings.file is not None, "model_of has looked"
         file = settings.file.resolve()
         trials = DraftTrials(
-            settings.connectors, settings.policy, settings.ledger, lambda *draft: run_cases(file, *draft), self.certify,
+            settings.connectors, settings.policy, settings.ledger, ScriptProcess(file).test, self.certify,
             may_read, taken, mends, settings.grants)
         return PlanLoop(model, trials, file.parent, offer, self.tell, needs_cases=mends is None)
 

@@ -1,9 +1,10 @@
 """Whether a person is there who acts: while agents are registered, a person shows it by the PIN.
 
-The host judges, so a command cannot leave it out. An act that an agent has too needs no PIN, and a look needs none. The
-page asks for it once, when a browser signs in: whoever can start a host sees the address and chooses the password. The
-PIN stops an agent that uses the command `keep`. It is no wall against a program of the same user that reads and writes
-the ledger's file itself.
+The host judges, so a command cannot leave it out. What an agent has too needs no PIN. The page asks for it once, when a
+browser signs in: whoever can start a host sees the address and chooses the password. A command that changes files
+beside the ledger, such as `keep secrets set`, asks for `confirm_presence` first (`cli/ask_host.py`). The PIN stops an
+agent that uses the command `keep`. It is no wall against a program of the same user that reads and writes the ledger's
+file itself.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ..engine import tokens_and_pins
-from ..model.acts import REQUESTS
+from ..model.acts import requests_of
 from ..model.errors import PresenceNeeded
 from ..model.principals import Role
 
@@ -28,7 +29,7 @@ class Presence:
 
     async def judge(self, act: str, pin: object) -> None:
         """Refuse an act that needs the PIN, and comes without it."""
-        if act in REQUESTS and Role.PROPOSE not in REQUESTS[act].roles:
+        if act in requests_of(Role.OWNER) and act not in requests_of(Role.PROPOSE):
             await self.show(pin)
 
     async def is_wanted(self) -> bool:
