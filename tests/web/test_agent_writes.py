@@ -40,6 +40,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 TEMPLATE = files("keepai.doors.cli").joinpath("template")
 SCRIPT = TEMPLATE.joinpath("invoices.js").read_text("utf-8").replace('name: "invoices"', 'name: "receipts"')
 CASES = TEMPLATE.joinpath("invoices.test.toml").read_text("utf-8").partition("[[case]]\nname = \"a lost")[0]
+PIN = "correct horse"
 AGENT = Principal(PrincipalKind.AGENT, "claude", Role.PROPOSE)
 LOOKS_ONLY = Principal(PrincipalKind.AGENT, "watcher", Role.LOOK)
 #: What only a person does.
@@ -63,11 +64,11 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     (tmp_path / "keep.toml").write_text(TEMPLATE.joinpath("keep.toml").read_text("utf-8"), "utf-8")
     (tmp_path / "mail" / "new").mkdir(parents=True)
     (tmp_path / "mail" / "new" / "1.example").write_text(TEMPLATE.joinpath("first.mail").read_text("utf-8"), "utf-8")
-    settings = load(tmp_path / "keep.toml", tmp_path / "keep.db", {}, make_connector, make_channel)
+    settings = load(tmp_path / "keep.toml", tmp_path / "other.db", {}, make_connector, make_channel)
     async with (new_host(settings) as keep, AgentSocket(keep, settings),
                 PageServer(keep, settings, None, port=0) as web,
                 mcp_server.McpPort(keep, settings, ("127.0.0.1", 0)) as port):
-        await keep.set_pin("correct horse")
+        await keep.set_pin(PIN)
         yield Desk(tmp_path, settings, keep, web, port.url, await keep.agent_add("claude", "propose"))
 
 
@@ -81,7 +82,7 @@ async def test_an_agent_reads_writes_tries_and_proposes_and_a_person_accepts(des
     from mcp import StdioServerParameters
 
     program = StdioServerParameters(
-        command=sys.executable, args=["-m", "keepai.doors.cli.main", "--db", str(desk.folder / "keep.db"), "mcp"],
+        command=sys.executable, args=["-m", "keepai.doors.cli.main", "--db", str(desk.settings.ledger), "mcp"],
         env={**os.environ, ENV_AGENT_TOKEN: desk.token}, cwd=desk.folder)
     async with SdkClient(program) as agent:
         offered = {tool.name for tool in (await agent.list_tools()).tools}
@@ -104,6 +105,10 @@ async def test_an_agent_reads_writes_tries_and_proposes_and_a_person_accepts(des
     assert await desk.keep.workflows() == []
 
     await tab.page.goto(desk.web.address())
+    await tab.page.get_by_label("PIN").fill(PIN)
+    await tab.page.get_by_role("button", name="Sign in").click()
+    await expect(tab.page.get_by_role("heading", name="Workflows", exact=True)).to_be_visible()
+    tab.complaints.clear()  # of the answer 401
     await tab.page.goto(f"{desk.web.origin}/proposals/{made['id']}")
     await expect(tab.page.get_by_text("agent:claude proposes a new workflow, receipts").first).to_be_visible()
     await tab.page.get_by_label("Allow", exact=True).check()

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 import pytest
 import pytest_asyncio
+from playwright.async_api import expect
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -27,7 +28,7 @@ from keepai.model.errors import ConfigError
 from tests import doors
 from tests.harness import Story
 
-from .conftest import Served, Settings, serve
+from .conftest import Served, Settings, Tab, serve
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -195,6 +196,14 @@ def raw(port: int, path: str, headers: dict[str, str]) -> list[str]:
     found = connection.getresponse().headers.get_all("set-cookie") or []
     connection.close()
     return found
+
+
+async def test_a_browser_signs_in_with_the_password(locked: Served, tab: Tab) -> None:
+    await tab.page.goto(locked.web.address())
+    await tab.page.get_by_label("Password").fill("correct horse")
+    await tab.page.get_by_role("button", name="Sign in").click()
+    await expect(tab.page.get_by_role("heading", name="Workflows", exact=True)).to_be_visible()
+    tab.complaints.clear()  # of the answer 401
 
 
 async def with_an_agent(served: Served) -> None:
