@@ -98,10 +98,14 @@ def test_a_connector_that_lies_or_cannot_compare_is_found() -> None:
     assert not found_in_connector(next(right_connectors()))
 
 
-def test_nothing_is_left_behind(every: dict[str, Base], tmp_path: Path) -> None:
-    def left() -> set[str]:
-        return {each.name for each in Path("/dev/shm").glob("keep-certify-*")} if Path("/dev/shm").is_dir() else set()
-    before = left()
-    base = every["sheet-backup"]
-    asyncio.run(certify(base.source, base.cases, base.connectors, Policy(), only="1/calm"))
-    assert left() <= before
+def test_nothing_is_left_behind(
+    every: dict[str, Base], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("keepai.testing.certify._fast_folder", lambda: str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    base, seen = every["sheet-backup"], set[str]()
+    asyncio.run(certify(
+        base.source, base.cases, base.connectors, Policy(), only="1/calm",
+        progress=lambda done, of: seen.update(each.name[:12] for each in tmp_path.iterdir())))
+    assert seen == {"keep-certify"}
+    assert list(tmp_path.iterdir()) == []
