@@ -109,3 +109,16 @@ def test_nothing_is_left_behind(
         progress=lambda done, of: seen.update(each.name[:12] for each in tmp_path.iterdir())))
     assert seen == {"keep-certify"}
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("name", "trial", "source", "passed"), [
+    ("feed-digest", "1/answer-twice:mail.send", "", True),
+    ("welcome-customers", "1/two:after:end_item@2", "state counted again", False),
+])
+def test_an_answer_is_heard_twice_and_a_host_dies_after_one_that_the_case_kills(
+    every: dict[str, Base], name: str, trial: str, source: str, passed: bool,
+) -> None:
+    base = every[name]
+    text = faulty(every, source, name).source if source else base.source
+    done = asyncio.run(certify(text, base.cases, base.connectors, Policy(), only=trial))
+    assert (done.trials, done.passed) == (1, passed)
