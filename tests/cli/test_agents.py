@@ -25,7 +25,7 @@ from keepai.doors.cli.auto_deploy import AutoDeploy
 from keepai.doors.control import ControlSocket
 from keepai.ledger import queries
 from keepai.model.acts import REQUESTS
-from keepai.model.errors import KeepError, PresenceNeeded, Refused
+from keepai.model.errors import KeepError, LedgerUnusable, PresenceNeeded, Refused
 from keepai.model.principals import ENV_AGENT_TOKEN, Role
 from keepai.reading.look import open_look
 from tests.harness import producer, workflow
@@ -114,6 +114,25 @@ async def test_an_agent_reads_what_people_read_but_nothing_about_tokens(served: 
     for name in ("principal_get", "principal_of_secret", "principal_agents", *sorted(writes)[:3], "x", None, 3):
         with pytest.raises(Refused, match="There is no statement"):
             await served.ask(served.tokens[Role.LOOK], "all", statement=name, kind="agent", name="look")
+
+
+async def test_an_agent_is_given_no_more_than_one_answer_may_have(served: Served) -> None:
+    for number in range(3):
+        source = FLOW.replace("controlled", f"flow{number}")
+        await served.ask(served.tokens[Role.PROPOSE], "propose", source=source, why="x", work="y" * 3_000_000)
+    with pytest.raises(Refused, match="This is more than 8 MiB"):
+        await served.ask(served.tokens[Role.LOOK], "all", statement="proposal_newest", name=None, limit=100)
+    [one] = await served.ask(served.tokens[Role.LOOK], "one", statement="proposal_newest", name=None, limit=100)
+    assert len(one["work"]) > 3_000_000
+
+
+async def test_a_read_that_fails_says_so_and_the_next_one_is_answered(served: Served) -> None:
+    token, asked = served.tokens[Role.LOOK], {"statement": "look_runs", "workflow_id": served.wf}
+    with pytest.raises(Refused, match="more than 64 bits"):
+        await served.ask(token, "all", **asked, limit=1 << 63)
+    with pytest.raises(LedgerUnusable, match="datatype mismatch"):  # looked up twice, for a connection may be lost
+        await served.ask(token, "all", **asked, limit="x")
+    assert await served.ask(token, "all", **asked, limit=5) == []
 
 
 async def test_once_there_is_an_agent_acts_of_people_need_the_pin(tmp_path: Path) -> None:

@@ -96,7 +96,8 @@ _PLANNED: dict[str, Shape] = {
 }
 SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "demo": {"": {"ok": YES, "*": ANY}},
-    "init": {"": {"folder": TEXT, "files": [TEXT]}},
+    "init": {"": {"folder": TEXT, "files": [TEXT]},
+             "with --templates": [{"name": TEXT, "does": TEXT, "connectors": [TEXT]}]},
     "plan": {"": _PLANNED, "with --write-prompts": {"files": [TEXT]}},
     "repair": {"": _PLANNED},
     "check": {"": [_FINDING]},
@@ -168,6 +169,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "agent list": {"": [{"name": TEXT, "role": TEXT, "added_by": TEXT, "added_at": TIME, "removed_by": "text?",
                          "removed_at": "time?"}]},
     "agent remove": {"": _ACT},
+    "mcp install": {"": {"agent": TEXT, "target": TEXT, "files": [TEXT]}},
     "agent pin": {"": _ACT},
     "hosts": {"": [{**of(SeenHost), "state": TEXT}]},
     "host dead": {"": _ACT},

@@ -18,6 +18,7 @@ from starlette.routing import Route
 from ...model.acts import has
 from ...reading.activity import ActivityCounts
 from ...reading.look import Look
+from ..presence import Presence
 from .guard import Refusal
 from .live import LiveUpdates
 from .plans import BegunPlans
@@ -60,6 +61,7 @@ class Site:
     looks: LookThreads
     live: LiveUpdates
     sessions: Sessions
+    presence: Presence
     renderer: Renderer
     links: tuple[NavLink, ...]
     activity: ActivityCounts
