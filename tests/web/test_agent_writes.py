@@ -40,9 +40,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 TEMPLATE = files("keepai.doors.cli").joinpath("template")
 SCRIPT = TEMPLATE.joinpath("invoices.js").read_text("utf-8").replace('name: "invoices"', 'name: "receipts"')
 CASES = TEMPLATE.joinpath("invoices.test.toml").read_text("utf-8").partition("[[case]]\nname = \"a lost")[0]
-PIN = "correct horse"
 AGENT = Principal(PrincipalKind.AGENT, "claude", Role.PROPOSE)
 LOOKS_ONLY = Principal(PrincipalKind.AGENT, "watcher", Role.LOOK)
+PIN = "correct horse"
 #: What only a person does.
 OF_PEOPLE = {"accept", "approve", "decline", "deploy", "grant", "reject", "resolve", "resume", "retry", "agent_add"}
 
@@ -107,8 +107,8 @@ async def test_an_agent_reads_writes_tries_and_proposes_and_a_person_accepts(des
     await tab.page.goto(desk.web.address())
     await tab.page.get_by_label("PIN").fill(PIN)
     await tab.page.get_by_role("button", name="Sign in").click()
-    await expect(tab.page.get_by_role("heading", name="Workflows", exact=True)).to_be_visible()
-    tab.complaints.clear()  # of the answer 401
+    await expect(tab.page.get_by_role("link", name="Proposals")).to_be_visible()
+    tab.complaints.clear()  # that it was not signed in before
     await tab.page.goto(f"{desk.web.origin}/proposals/{made['id']}")
     await expect(tab.page.get_by_text("agent:claude proposes a new workflow, receipts").first).to_be_visible()
     await tab.page.get_by_label("Allow", exact=True).check()

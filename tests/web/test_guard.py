@@ -198,14 +198,6 @@ def raw(port: int, path: str, headers: dict[str, str]) -> list[str]:
     return found
 
 
-async def test_a_browser_signs_in_with_the_password(locked: Served, tab: Tab) -> None:
-    await tab.page.goto(locked.web.address())
-    await tab.page.get_by_label("Password").fill("correct horse")
-    await tab.page.get_by_role("button", name="Sign in").click()
-    await expect(tab.page.get_by_role("heading", name="Workflows", exact=True)).to_be_visible()
-    tab.complaints.clear()  # of the answer 401
-
-
 async def with_an_agent(served: Served) -> None:
     await served.story.keep.set_pin("314159")
     await served.story.keep.agent_add("claude", "propose")
@@ -226,6 +218,15 @@ async def test_once_there_is_an_agent_the_address_of_the_page_opens_no_session_w
     assert (await served.get("/")).status == 200
     served.cookie = ""
     assert (await served.post("/sign-in", token=token, pin="314159")).status == 401  # it works once
+
+
+async def test_a_person_signs_in_in_a_browser_and_lands_where_they_wanted_to_go(locked: Served, tab: Tab) -> None:
+    await tab.page.goto(f"{locked.web.origin}/inputs")
+    await tab.page.get_by_label("Password").fill("correct horse")
+    await tab.page.get_by_role("button", name="Sign in").click()
+    await expect(tab.page.get_by_role("heading", name="Inputs")).to_be_visible()
+    assert tab.page.url == f"{locked.web.origin}/inputs"
+    tab.complaints.clear()  # that it was not signed in before
 
 
 async def test_once_there_is_an_agent_a_password_opens_no_session_without_the_pin(locked: Served) -> None:
