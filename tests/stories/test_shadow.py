@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from keepai.engine.recording import made_of
 from keepai.engine.shadow import CHANGED, FAILS, NOT_COMPARABLE, ShadowedRun, ShadowReport
+from keepai.ledger.transitions.events import Publication, Registration
 from keepai.model.errors import NotFound
 from keepai.model.policy import Policy
 from keepai.model.principals import Principal, Role
@@ -176,6 +178,24 @@ async def test_what_a_routine_would_do_otherwise_with_its_items_is_told(story: S
     report = await story.keep.shadow(wf, LIST.replace(old, new))
     assert report.changed == 2, report
     assert verdict in {each.verdict for each in only(report).differences}
+
+
+async def test_an_item_that_would_be_ended_without_its_work_is_told(story: Story) -> None:
+    one = "await ctx.withItem(mail.id"
+    passes_by = LIST.replace(one, f'if (mail.subject !== "s2") {one}')
+    ends_it = LIST.replace("if (ctx.item.isDone) return;", 'if (ctx.item.isDone || mail.subject === "s2") return;')
+    wf = await lived(story, passes_by, count=2)
+    [difference] = only(await story.keep.shadow(wf, ends_it)).differences
+    assert (difference.kind, difference.verdict, difference.name) == ("item", "added", "Mail s2")
+    await story.keep.deploy(ends_it)
+    await mails(story, 1, first=3)
+    [difference] = only(await story.keep.shadow(wf, passes_by)).differences
+    assert (difference.kind, difference.verdict) == ("item", "missing")
+
+
+def test_an_input_that_is_told_instead_of_an_event_is_not_the_same() -> None:
+    event, told = Publication("a", "b", "c", ("d",)), Registration("inp_1", "a", "b", "c", "d")
+    assert made_of([told], [], None) != made_of([], [event], None)
 
 
 async def test_a_producer_that_finds_less_is_told_by_its_inputs_and_events(story: Story) -> None:

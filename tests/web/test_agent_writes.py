@@ -42,6 +42,7 @@ SCRIPT = TEMPLATE.joinpath("invoices.js").read_text("utf-8").replace('name: "inv
 CASES = TEMPLATE.joinpath("invoices.test.toml").read_text("utf-8").partition("[[case]]\nname = \"a lost")[0]
 AGENT = Principal(PrincipalKind.AGENT, "claude", Role.PROPOSE)
 LOOKS_ONLY = Principal(PrincipalKind.AGENT, "watcher", Role.LOOK)
+PIN = "correct horse"
 #: What only a person does.
 OF_PEOPLE = {"accept", "approve", "decline", "deploy", "grant", "reject", "resolve", "resume", "retry", "agent_add"}
 
@@ -67,7 +68,7 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     async with (new_host(settings) as keep, AgentSocket(keep, settings),
                 PageServer(keep, settings, None, port=0) as web,
                 mcp_server.McpPort(keep, settings, ("127.0.0.1", 0)) as port):
-        await keep.set_pin("correct horse")
+        await keep.set_pin(PIN)
         yield Desk(tmp_path, settings, keep, web, port.url, await keep.agent_add("claude", "propose"))
 
 
@@ -104,6 +105,10 @@ async def test_an_agent_reads_writes_tries_and_proposes_and_a_person_accepts(des
     assert await desk.keep.workflows() == []
 
     await tab.page.goto(desk.web.address())
+    await tab.page.get_by_label("PIN").fill(PIN)
+    await tab.page.get_by_role("button", name="Sign in").click()
+    await expect(tab.page.get_by_role("link", name="Proposals")).to_be_visible()
+    tab.complaints.clear()  # that it was not signed in before
     await tab.page.goto(f"{desk.web.origin}/proposals/{made['id']}")
     await expect(tab.page.get_by_text("agent:claude proposes a new workflow, receipts").first).to_be_visible()
     await tab.page.get_by_label("Allow", exact=True).check()

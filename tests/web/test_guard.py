@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 import pytest
 import pytest_asyncio
+from playwright.async_api import expect
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -27,7 +28,7 @@ from keepai.model.errors import ConfigError
 from tests import doors
 from tests.harness import Story
 
-from .conftest import Served, Settings, serve
+from .conftest import Served, Settings, Tab, serve
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -217,6 +218,15 @@ async def test_once_there_is_an_agent_the_address_of_the_page_opens_no_session_w
     assert (await served.get("/")).status == 200
     served.cookie = ""
     assert (await served.post("/sign-in", token=token, pin="314159")).status == 401  # it works once
+
+
+async def test_a_person_signs_in_in_a_browser_and_lands_where_they_wanted_to_go(locked: Served, tab: Tab) -> None:
+    await tab.page.goto(f"{locked.web.origin}/inputs")
+    await tab.page.get_by_label("Password").fill("correct horse")
+    await tab.page.get_by_role("button", name="Sign in").click()
+    await expect(tab.page.get_by_role("heading", name="Inputs")).to_be_visible()
+    assert tab.page.url == f"{locked.web.origin}/inputs"
+    tab.complaints.clear()  # that it was not signed in before
 
 
 async def test_once_there_is_an_agent_a_password_opens_no_session_without_the_pin(locked: Served) -> None:
