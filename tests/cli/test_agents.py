@@ -315,6 +315,7 @@ def test_the_pin_is_typed_at_the_terminal_and_taken_from_nowhere_else(worked: Pl
 BESIDE = [
     ("secrets", "set", "gmail", "token"), ("secrets", "rotate"), ("secrets", "delete", "gmail"),
     ("connect", "gmail", "gmail"), ("db", "move", "--to", "other.db"), ("db", "accept-older"),
+    ("deploy", "flow.js", "--dry-run"),
 ]
 
 

@@ -231,13 +231,6 @@ async def _propose_repair(desk: AgentDesk, workflow: str, source: str, why: str)
     return {"id": await desk.keep.fix(await _workflow_id(desk, workflow), source, note=why)}
 
 
-async def _propose_grant(desk: AgentDesk, workflow: str, capability: str, mode: str, why: str) -> Json:
-    workflow_id = await _workflow_id(desk, workflow)
-    source = await _source(desk, workflow_id)
-    return dict(_plain(await desk.keep.propose(
-        source, cases=None, grants={capability: mode}, why=why, workflow_id=workflow_id)))
-
-
 async def _withdraw(desk: AgentDesk, id: str) -> Json:
     await desk.keep.withdraw(id)
     return {"id": id, "status": "withdrawn"}
@@ -318,10 +311,6 @@ TOOLS: Mapping[str, AgentTool] = MappingProxyType({
         "Offer a mended script for the run of a workflow that failed. It keeps topics, message ids and handlers.",
         _propose_repair, {"workflow": _WORKFLOW, "source": _SOURCE, "why": _WHY}, ("workflow", "source", "why"),
         act="fix"),
-    "propose_grant": AgentTool(
-        "Ask a person to grant a workflow a capability.", _propose_grant,
-        {"workflow": _WORKFLOW, "capability": _TEXT, "mode": {"type": "string", "enum": ["allow", "ask", "deny"]},
-         "why": _WHY}, ("workflow", "capability", "mode", "why"), act="propose"),
     "withdraw": AgentTool("Take back a proposal of yours.", _withdraw, {"id": _TEXT}, ("id",), act="withdraw"),
     "pause": AgentTool(
         "Start nothing more of a workflow. Only a person lets it run again.", _pause, {"workflow": _WORKFLOW},

@@ -19,6 +19,8 @@ from ..model.errors import Finding, Refused, ScriptInvalid
 from ..model.ledger_address import is_address
 
 SECONDS_MAX = 1_800.0
+AT_ONCE_MAX = 2  #: scripts that one host has tried at the same time: each takes a processor
+_under_way: set[object] = set()
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,16 @@ class ScriptProcess:
         return found
 
     async def _tried(self, what: str, script: str, **asked: Any) -> Any:
+        if len(_under_way) >= AT_ONCE_MAX:
+            raise Refused(f"{AT_ONCE_MAX} scripts are being tried already. Try again when one of them is done.")
+        trial = object()
+        _under_way.add(trial)
+        try:
+            return await self._in_a_process(what, script, **asked)
+        finally:
+            _under_way.discard(trial)
+
+    async def _in_a_process(self, what: str, script: str, **asked: Any) -> Any:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", "-m", "keepai.doors.cli.script_worker", cwd=self.config.parent,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,

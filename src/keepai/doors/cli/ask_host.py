@@ -39,9 +39,10 @@ def ask_host(
 
 
 def require_presence(session: CommandSession) -> None:
-    """Have a person show that they are there before a command changes what lies beside the host's own acts: secrets,
-    keep.toml, or where the ledger is. Nothing is asked without agents. The running host judges; without one, this
-    process does."""
+    """Have a person show that they are there, before a command reads for real with the secrets here, or changes what
+    lies beside the host's own acts: secrets, keep.toml, or where the ledger is.
+
+    Nothing is asked without agents. The running host judges; without one, this process does."""
     try:
         with session.look(tells=True) as look:
             if not tokens_and_pins.has_agents(look.read):

@@ -26,7 +26,7 @@ from ..host_process import new_host
 from ..model_plans import NO_MODEL, PlanDesk, cases_of
 from ..script_process import SECONDS_MAX, ScriptProcess, from_json
 from . import names
-from .ask_host import ask_host
+from .ask_host import ask_host, require_presence
 from .command_session import CommandSession, with_json, with_session
 from .completion import WORKFLOW
 from .init import write
@@ -68,6 +68,8 @@ def plan(
         raise click.UsageError('Say what should happen: keep plan "file every invoice that comes by mail".')
     settings = _settings(session)
     draft = _before(session, before) if before else None
+    if may_read:
+        require_presence(session)  # a rehearsal reads for real
     done = asyncio.run(_planned(session, settings, told, draft, frozenset(may_read)))
     sys.exit(_told(settings, done, as_json, "proposal"))
 
@@ -90,6 +92,8 @@ def repair(
     settings = _settings(session)
     with session.look() as look:
         row = names.workflow(look, workflow)
+    if may_read:
+        require_presence(session)  # a rehearsal reads for real
     done = asyncio.run(_mended(session, settings, row, " ".join(words).strip(), frozenset(may_read)))
     sys.exit(_told(settings, done, as_json, "repair"))
 

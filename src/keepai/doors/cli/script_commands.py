@@ -21,7 +21,7 @@ from ...script.check import check as check_script
 from ...testing.rehearsal import Rehearsal, UnsentMutation
 from ...testing.rehearsal import rehearse as tried
 from . import names
-from .ask_host import ask_host
+from .ask_host import ask_host, require_presence
 from .command_session import CommandSession, with_json, with_session
 from .completion import WORKFLOW
 from .script_files import cases_of, finding_line, read_script, say_refused
@@ -232,7 +232,8 @@ _GRANTS = {
 
 
 def rehearse(session: CommandSession, file: str, grants: Grants, strand: bool, as_json: bool) -> int:
-    """Show what a script would do; gives the exit code."""
+    """Show what a script would do; gives the exit code. It reads for real, so a person must be there."""
+    require_presence(session)
     settings = session.settings(connectors=True)
     unlock_secrets(settings)
     source = read_script(file)
