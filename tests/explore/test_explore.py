@@ -145,7 +145,7 @@ def explained_by_a_rule_of_its_own(patch: Patch) -> None:
 
 def nobody_is_asked_about_what_was_foreseen(patch: Patch) -> None:
     async def plain_intent(context: RunContext, operation: Operation, unit: Any) -> Intent:
-        wanted = sending._wanted(context, operation, Step.MUTATE)
+        wanted = sending.checked_call(context, operation, Step.MUTATE)
         return sending._intent(context.parts, context.run, wanted, unit, refusals=0)
 
     patch.setattr(sending, "plain_intent", plain_intent)

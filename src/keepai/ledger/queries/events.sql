@@ -199,8 +199,8 @@ update event set reserved_by = null, updated_at = :now where reserved_by = :run_
 returning id, topic, attempt, revision;
 
 -- name: event_reserved_by
--- The events that a run has reserved.
-select id from event where reserved_by = :run_id and status = 'pending';
+-- The events that a run has reserved, in the order in which they came.
+select id from event where reserved_by = :run_id and status = 'pending' order by id;
 
 -- name: event_end_reserved
 -- A run commits: its events are consumed, or skipped.
