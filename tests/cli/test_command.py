@@ -15,7 +15,7 @@ import pytest
 
 from keepai.config import ModelSettings, load, table
 from keepai.doors.cli.help_texts import EXAMPLES, SUMMARIES
-from keepai.doors.cli.main import COMMANDS, main, keep
+from keepai.doors.cli.main import COMMANDS, keep, main
 from keepai.doors.cli.text import cells, cut, short
 from keepai.model.errors import ConfigError
 from keepai.model.flow_limits import CONNECTOR_KEYS, WORKFLOW_KEYS
@@ -71,7 +71,8 @@ def test_help_explains_a_command_or_lists_a_group() -> None:
 def test_the_command_also_works_under_its_second_name(
     typed: str, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for words, printed in (("check --help", f"Usage: {shown} check"), ("completion bash", f"_{shown.upper()}_COMPLETE")):
+    expected = {"check --help": f"Usage: {shown} check", "completion bash": f"_{shown.upper()}_COMPLETE"}
+    for words, printed in expected.items():
         monkeypatch.setattr(sys, "argv", [typed, *words.split()])
         with pytest.raises(SystemExit) as ended:
             main()
