@@ -115,7 +115,7 @@ def _for_agents(name: str, used: list[str]) -> str:
 def _ignored(connectors: Mapping[str, Mapping[str, Any]]) -> str:
     made = {f"/{table['path']}*" if table["type"] == "sql" else f"/{table['path']}/"
             for table in connectors.values() if "path" in table}
-    return "\n".join(["/keep.db*", "/keep.secrets*", *sorted(made), ""])
+    return "\n".join(["/keep.db*", "/keep.env", "/keep.secrets*", *sorted(made), ""])
 
 
 def _deliveries(cases: Mapping[str, Any], inboxes: set[str]) -> Iterator[tuple[str, Any]]:

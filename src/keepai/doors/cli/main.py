@@ -64,6 +64,7 @@ COMMANDS = {
     "replay": "deliveries_command:replay",
     "notify": "notify:notify",
     "agent": "agent_commands:agent",
+    "service": "service_command:service",
     "hosts": "hosts:hosts",
     "host": "hosts:host",
     "db": "db:db",
