@@ -19,18 +19,21 @@ from .engine import certificate, reconcile, retention
 from .engine.call_ends import CallEnds
 from .engine.certificate import Certification, Certifier
 from .engine.commands import Commands
-from .engine.deploy import Configured, Deployment, GrantRule, Grants
+from .engine.deploy import Configured, Deployment, GrantRule, Grants, foresee
 from .engine.deploy import deploy as deploy_script
 from .engine.host import Host
 from .engine.host_parts import Parts
 from .engine.proposal import recertified
+from .engine.remedies import OfferedAct, Remedy, stopped_run, try_remedies
 from .engine.repair import Evidence, RepairHook
 from .engine.retention import Pruned
 from .engine.shadow import ShadowReport, shadow
 from .engine.telling import Teller
+from .engine.tried_verdict import tried
+from .engine.verdict import DeployVerdict
 from .ledger.base import Reader
 from .ledger.opening import open_deliveries, open_ledger
-from .model.acts import REQUESTS
+from .model.acts import has
 from .model.clock import Clock, SystemClock
 from .model.codec import Json
 from .model.errors import NotFound, Refused
@@ -44,6 +47,7 @@ from .reading.digest import Digest, digest
 from .reading.explain import Explanation
 from .reading.inbox_entries import inbox_entries
 from .reading.notice_texts import NoticeWriter
+from .reading.offered_acts import offered
 from .reading.unknown_outcome import CallFacts
 from .reading.views import Views
 from .runtime.base import Runtime
@@ -98,7 +102,7 @@ class Keep:
                 workers_max=self._policy.workers_max, speculate=self._policy.speculate),
             connectors={c.name: redacted(c, redactor) for c in self._connectors}, surface=self._surface,
             policy=self._policy, clock=self._clock, ids=ledger.ids, repair=self._repair, redactor=redactor,
-            call_ends=CallEnds(self._clock.steady_ms()),
+            call_ends=CallEnds(self._clock.steady_ms()), place=self._path,
             inboxes={each.name: each for each in self._connectors if isinstance(each, Inbox)},
         )
         if redactor is not None:
@@ -144,10 +148,10 @@ class Keep:
         same.principal = principal
         return same
 
-    def _by(self, act: str) -> str:
-        """Who an act is kept as. An act that their role does not have is not there."""
-        if self.principal.role not in REQUESTS[act].roles:
-            raise NotFound(f"There is no act {act!r} for {self.principal}.")
+    def _by(self, act: str, on: str = "") -> str:
+        """Who an act, on what has this id, is kept as. An act that their role does not have is not there."""
+        if not has(self.principal.role, act, on):
+            raise NotFound(f"There is no act {act!r}{f' on {on}' if on else ''} for {self.principal}.")
         return str(self.principal)
 
     # -- running -----------------------------------------------------------------------------------
@@ -170,6 +174,20 @@ class Keep:
         self.host.wake()
         return done
 
+    async def verdict(
+        self, source: str, *, workflow_id: str | None = None, grants: Grants = None, configured: Configured = None,
+        cases: str | None = None, rehearse: bool = False,
+    ) -> DeployVerdict:
+        """What a deploy of this script would do to everything that is open; nothing of it stays. Raises what the deploy
+        would, but for events that it would strand: those are named.
+
+        What the new version can take is tried on a copy, with nothing sent; with `rehearse`, reads are real."""
+        foreseen = await foresee(
+            self.parts, source, workflow_id=workflow_id, grants=grants, author="person", actor=self._by("deploy"),
+            configured=configured, cases=cases,
+        )
+        return await tried(self.parts, source, foreseen, grants=grants, rehearse=rehearse)
+
     async def propose(
         self, source: str, *, why: str, cases: str | None = None, grants: Grants = None,
         workflow_id: str | None = None, work: Json = None,
@@ -180,8 +198,12 @@ class Keep:
         return await self.commands.propose(source, cases, grants, why, workflow_id, work, self._by("propose"))
 
     async def proposals(self, wf: str | None = None, *, limit: int | None = None) -> list[Proposal]:
-        """What was proposed, newest first."""
+        """What was proposed, for a workflow (by its name) or for all, newest first."""
         return await self._look(Views.proposals, wf, limit)
+
+    async def proposal(self, id: str) -> Proposal:
+        """One proposal, however it stands."""
+        return await self._look(Views.proposal, id)
 
     async def certify(self, source: str, *, cases: str | None = None, script: str = "the script") -> Certification:
         """Try a script with everything that can go wrong, in a process of its own; keep a certificate if it passes."""
@@ -264,9 +286,20 @@ class Keep:
         """Where the page of this host is, if it has one."""
         return self.page
 
+    async def confirm_presence(self) -> None:
+        """Nothing more: the door through which it is asked for has judged whether a person is there."""
+
     async def explain(self, id: str) -> Explanation:
         """Why anything stands where it stands, and who or what can move it."""
         return await self._look(Views.explain, id, self._clock.now_ms())
+
+    async def remedies(self, id: str) -> tuple[Remedy, ...]:
+        """What a person could do about something that stands still, each act tried on a copy with nothing sent."""
+        found = await self.explain(id)
+        acts = [OfferedAct(act, step.subject, step.capability) for step in found.moved_by if step.subject
+                for act in offered(step.acts)]
+        run_id = await self.parts.ledger.look(stopped_run, found.workflow_id, found.id)
+        return await try_remedies(self.parts, found.workflow_id, run_id, acts)
 
     async def blast(
         self, wf: str, version: str | None = None, since: Moment | None = None, until: Moment | None = None,
@@ -394,7 +427,7 @@ class Keep:
 
     async def approve(self, id: str, *, shown: int | None = None) -> None:
         """Allow exactly the call that was shown."""
-        await self.commands.approve(id, self._by("approve"), shown)
+        await self.commands.approve(id, self._by("approve", id), shown)
 
     async def reject(self, id: str, *, shown: int | None = None) -> None:
         """Refuse the call that was shown."""

@@ -71,8 +71,8 @@ def test_help_explains_a_command_or_lists_a_group() -> None:
 def test_the_command_also_works_under_its_second_name(
     typed: str, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:
-    expected = {"check --help": f"Usage: {shown} check", "completion bash": f"_{shown.upper()}_COMPLETE"}
-    for words, printed in expected.items():
+    completed = f"_{shown.upper()}_COMPLETE"
+    for words, printed in (("check --help", f"Usage: {shown} check"), ("completion bash", completed)):
         monkeypatch.setattr(sys, "argv", [typed, *words.split()])
         with pytest.raises(SystemExit) as ended:
             main()
@@ -113,12 +113,13 @@ def test_the_table_of_settings_names_every_setting() -> None:
     assert names[:4] == ["keep.path", "keep.ledger", "keep.repair", "KEEP_PASSWORD"]
     limits = [f"connectors.NAME.{key}" for key in CONNECTOR_KEYS] + [f"workflows.NAME.{key}" for key in WORKFLOW_KEYS]
     assert names[4:12] == ["connectors.NAME.type", *limits]
-    assert names[12:17] == ["keep.hooks", "keep.probes", "keep.key_file", "KEEP_PASSPHRASE", "KEEP_NEW_PASSPHRASE"]
-    assert names[17:21] == [
+    assert names[12:18] == [
+        "keep.hooks", "keep.probes", "keep.mcp", "keep.key_file", "KEEP_PASSPHRASE", "KEEP_NEW_PASSPHRASE"]
+    assert names[18:22] == [
         "workflows.NAME.grants", "workflows.NAME.waiting", "notify.NAME.type", "notify.NAME.digest"]
     model = [f"model.{each.name}" for each in fields(ModelSettings)]
-    assert sorted(names[21:34]) == sorted(model)
-    assert names[34:] == [f"policy.{name}" for name, _, _ in policy_settings()]
+    assert sorted(names[22:35]) == sorted(model)
+    assert names[35:] == [f"policy.{name}" for name, _, _ in policy_settings()]
     assert all(setting.meaning.endswith(".") for setting in table())
 
 

@@ -55,14 +55,15 @@ def test_examples_use_options_that_there_are() -> None:
     for name, lines in EXAMPLES.items():
         known = {option for parameter in every[name].params for option in (*parameter.opts, *parameter.secondary_opts)}
         for line in lines:
-            typed = line.partition("#")[0].partition("|")[0].partition(">")[0]
+            typed = re.sub(r'"[^"]*"', "", line.partition("#")[0].partition("|")[0].partition(">")[0])
             used = set(re.findall(r"(?<=\s)(--?[a-z][a-z-]*)", typed))
             assert used <= known, line
 
 
 def test_some_test_asks_every_command_for_json() -> None:
     texts = "".join(path.read_text("utf-8") for path in Path(__file__).parent.glob("test_*.py"))
-    typed = {" ".join(found) for found in re.findall(r'json\(\s*"(agent|db|host|notify|secrets|service)", "([\w-]+)"', texts)}
+    groups = r'json\(\s*"(agent|db|host|mcp|notify|secrets|service)", "([\w-]+)"'
+    typed = {" ".join(found) for found in re.findall(groups, texts)}
     typed |= set(re.findall(r'json\(\s*"([\w-]+)"', texts))
     acts = set(re.findall(r'"(pause|resume|stop|run-now|approve|reject|retry|skip|reprocess)"', texts))
     assert set(SHAPES) - typed - acts - STREAMS == set()

@@ -17,7 +17,7 @@ TRIGGERS = {
     "event": "an event arrived", "recheck": "events wait that it did not take the last time",
     "wake": "it asked to be woken", "freed": "the parked run that it waited for is done",
     "schedule": "its time had come", "run_now": "a person asked for it",
-    "arrival": "a connector that it reads may have something new",
+    "arrival": "a connector that it reads may have something new", "rest": "it goes on without an item that is parked",
     "retry": "it was time to try again", "granted": "what it lacked was granted",
     "connected": "the connector that it lacked is configured",
     "new_version": "a new version is active", "person": "a person asked for it", "recovery": "its host had died",
@@ -163,9 +163,9 @@ def of_item(item: Row, runs: Sequence[Run], mutations: Sequence[Mutation]) -> st
     applied = sum(m.status is MutationStatus.APPLIED for m in mutations)
     again = f" This is attempt {item['attempt']}: a person had it worked on again." if item["attempt"] > 1 else ""
     again += "".join(f" Nobody knows whether “{m.preview}” happened." for m in mutations if m.status in DOUBTFUL)
-    done = f"{count(applied, 'mutation')} of it applied"
+    done = f"{count(applied, 'output')} went out for it" if applied else "nothing went out for it"
     if item["status"] in _ENDED_ITEMS:
-        return f"{_ENDED_ITEMS[item['status']]}; {done} in all.{again}"
+        return f"{_ENDED_ITEMS[item['status']]}; {done}{' in all' if applied else ''}.{again}"
     if item["held_by"] is None:
         if item["status"] == "processing":
             return f"It waits for its routine {item['handler']!r} to come to it; {done}.{again}"
@@ -180,7 +180,7 @@ def of_input(
 ) -> str:
     """What came of an input; `waiting` is how many of its events wait."""
     applied = sum(m.status is MutationStatus.APPLIED for m in mutations)
-    came = f"“{row['title']}” led to {count(len(events), 'event')} and {count(applied, 'applied mutation')}"
+    came = f"“{row['title']}” led to {count(len(events), 'event')} and {count(applied, 'output')}"
     if row["waiting"]:
         return f"{came}; {count(waiting, 'event')} not taken yet."
     if row["status"] == "skipped":

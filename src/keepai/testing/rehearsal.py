@@ -10,25 +10,22 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 
 from ..app import Keep
-from ..connectors.base import Call, Connector, OperationSpec, Page, Verdict
+from ..connectors.base import Connector
+from ..connectors.muted import MutedConnector, Muting
 from ..engine.deploy import Configured, Deployment, Grants, modes_of
 from ..ledger.base import Reader
 from ..ledger.opening import copy
 from ..model.clock import SystemClock
 from ..model.codec import Json
-from ..model.errors import Transient
 from ..model.operations import Kind
 from ..model.policy import Policy
 from ..model.records import Escalation, Mutation, Record, Run, Workflow
 from ..model.states import MutationStatus
 from ..script.check import check
-from .standin import sample
 
 #: After so many mutations the rehearsal has shown enough.
 SHOWN_MAX = 50
@@ -82,37 +79,33 @@ class Rehearsal(Record):
 
 async def rehearse(
     path: str | Path, source: str, grants: Grants, connectors: Sequence[Connector], policy: Policy,
-    strand: bool = False, configured: Configured = None,
+    strand: bool = False, configured: Configured = None, *, reads_granted_only: bool = False,
 ) -> Rehearsal:
-    """Try a script on a copy of the ledger at `path`, if there is one. Raises what a deploy would."""
+    """Try a script on a copy of the ledger at `path`, if there is one. Raises what a deploy would.
+
+    With `reads_granted_only` it reads only what the workflow may read now, under the rules of these grants."""
     with tempfile.TemporaryDirectory(prefix="keep-rehearsal-") as folder:
         copied = Path(folder) / "keep.db"
         await asyncio.to_thread(copy, path, copied, SystemClock())
-        stage = RehearsalState()
-        muted = [ReadOnlyConnector(connector, stage) for connector in connectors]
+        stage = Muting(SHOWN_MAX)
+        muted = [MutedConnector(connector, stage) for connector in connectors]
         async with Keep(copied, connectors=muted, policy=replace(policy, certified="off")) as keep:
             others = await keep.workflows()
             deployed = await keep.deploy(source, grants=grants, strand=strand, configured=configured)
-            return await _rehearse(keep, source, deployed, others, stage)
-
-
-@dataclass
-class RehearsalState:
-    """What the connectors of one rehearsal share: how much was shown, and whether that is enough."""
-
-    shown: int = 0
-    more: bool = False
+            return await _rehearse(keep, source, deployed, others, stage, reads_granted_only)
 
 
 async def _rehearse(
-    keep: Keep, source: str, deployed: Deployment, others: Sequence[Workflow], stage: RehearsalState,
+    keep: Keep, source: str, deployed: Deployment, others: Sequence[Workflow], stage: Muting,
+    reads_granted_only: bool,
 ) -> Rehearsal:
     workflow_id, ledger = deployed.workflow_id, keep.parts.ledger
     real = await ledger.look(modes_of, keep.parts, workflow_id)
     await _leave_alone(keep, others, workflow_id)
     input, mutation, run = [
         await _newest(keep, workflow_id, each) for each in ("look_inputs", "look_mutations", "look_runs")]
-    await keep.deploy(source, grants=_everything(keep, source))
+    allowed = _allowed(keep, source, real, reads_granted_only)
+    await keep.deploy(source, grants=allowed)
     await keep.run_now(workflow_id)
     await _run(keep, workflow_id, stage)
     inputs = [RegisteredInput(each.source, each.type, each.external_id, each.title)
@@ -133,7 +126,7 @@ async def _newest(keep: Keep, workflow_id: str, listing: str) -> str | None:
     return str(row["id"]) if row else None
 
 
-async def _run(keep: Keep, workflow_id: str, stage: RehearsalState) -> None:
+async def _run(keep: Keep, workflow_id: str, stage: Muting) -> None:
     """Everything that is due now and what it causes, or as much of it as there is time for."""
     async def halt() -> None:
         await asyncio.sleep(SECONDS_MAX)
@@ -194,11 +187,13 @@ async def _leave_alone(keep: Keep, others: Sequence[Workflow], workflow_id: str)
             await keep.resume(each.id)
 
 
-def _everything(keep: Keep, source: str) -> Grants:
-    """Every capability is allowed: nothing can be sent here, and nobody is there to be asked."""
-    manifest = check(source, keep.parts.surface).manifest
+def _allowed(keep: Keep, source: str, real: Mapping[str, str], reads_granted_only: bool) -> Grants:
+    """Every mutation is allowed, for none can be sent here. A read is real: if there is a rule for it, that holds."""
+    surface = keep.parts.surface
+    manifest = check(source, surface).manifest
     assert manifest is not None, "it was just deployed"
-    return dict.fromkeys(manifest.capabilities, "allow")
+    return {name: "allow" for name in manifest.capabilities if surface.kind(name) is Kind.MUTATION
+            or (name not in real and not reads_granted_only)}
 
 
 def _held(mutation: Mutation, handler: str, grants: Mapping[str, str], assumed: bool) -> UnsentMutation:
@@ -213,43 +208,3 @@ def _stop(question: Escalation, after_assumed: bool) -> RehearsalStop:
     place = f" (at {question.facts['location']})" if question.facts.get("location") else ""
     doubt = " A result before it was assumed: with the real one it may go on." if after_assumed else ""
     return RehearsalStop(question.kind, f"{question.facts.get('why') or question.title}{place}{doubt}")
-
-
-class ReadOnlyConnector(Connector):
-    """A connector that reads as ever and can send nothing."""
-
-    def __init__(self, real: Connector, stage: RehearsalState) -> None:
-        super().__init__(name=real.name)
-        self.account = real.account
-        self.input_types, self.secrets = real.input_types, real.secrets  # type: ignore[misc]
-        self._real, self._stage = real, stage
-
-    def entrusted(self) -> Mapping[str, str]:
-        return self._real.entrusted()
-
-    @cached_property
-    def operations(self) -> Mapping[str, OperationSpec]:
-        """The real reads, and the mutations with their words and types but without a way to send them."""
-        return MappingProxyType({name: self._muted(spec) for name, spec in self._real.operations.items()})
-
-    def _muted(self, spec: OperationSpec) -> OperationSpec:
-        if spec.kind is not Kind.MUTATION:
-            return spec
-        return _Mute(**{each.name: getattr(spec, each.name) for each in fields(OperationSpec)}, stage=self._stage)
-
-
-@dataclass(frozen=True)
-class _Mute(OperationSpec):
-    """A mutation that is not sent, and not looked up either: its result is made up."""
-
-    stage: RehearsalState = field(kw_only=True)
-
-    async def invoke(self, params: Json, call: Call) -> Json | Page[Json]:
-        if self.stage.shown == SHOWN_MAX:
-            self.stage.more = True
-            raise Transient(f"{self.full_name} is one call more than a rehearsal shows.")
-        self.stage.shown += 1
-        return sample(self.result_schema)
-
-    async def reconcile(self, params: Json, call: Call) -> Verdict:
-        return Verdict.retry()

@@ -38,14 +38,19 @@ def add(session: CommandSession, name: str, scope: str, as_json: bool) -> None:
     on, acts of people need the PIN or the page, and scripts that are saved are proposed and no longer deployed. If
     there is no PIN yet, this asks for one.
     """
-    if _pin_kept(session) is None:
-        _new_pin(session)
-    token = ask_host(session, "agent_add", name=name, role=scope)
+    token = let_in(session, name, scope)
     if as_json:
         echo_json({"agent": name, "role": scope, "token": token})
         return
-    echo(str(token))
+    echo(token)
     say(f"This is the token of {plain(name)}, shown this once. Start the agent with KEEP_AGENT_TOKEN set to it.")
+
+
+def let_in(session: CommandSession, name: str, scope: str) -> str:
+    """Register an agent; gives its token. If there is no PIN yet, a person chooses one first."""
+    if _pin_kept(session) is None:
+        _new_pin(session)
+    return str(ask_host(session, "agent_add", name=name, role=scope))
 
 
 @agent.command("list")

@@ -15,8 +15,10 @@ from typing import Any, TypeAlias
 
 from ...engine.certificate import Certification
 from ...engine.deploy import Deployment
+from ...engine.remedies import Remedy
 from ...engine.retention import Pruned
 from ...engine.shadow import ShadowReport
+from ...engine.verdict import DeployVerdict
 from ...ledger.base import SeenHost
 from ...ledger.checks import Check
 from ...ledger.moving import Moved
@@ -110,6 +112,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "deploy": {
         "": _DEPLOYED, "if the script has errors": {"findings": [_FINDING]},
         "with --dry-run": {"dry_run": YES, **of(Rehearsal), "deployment": _DEPLOYED},
+        "with --verdict": of(DeployVerdict),
     },
     "fix": {"": {"repair": TEXT, "workflow_id": TEXT}},
     "shadow": {"": {**of(ShadowReport), "all_same": YES}},
@@ -117,7 +120,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "proposals": {"": [{**of(records.Proposal), "does": [TEXT], "touches": [of(Touch)], "cases_in_words": [TEXT],
                         "proof": [TEXT], "warnings": [TEXT]}]},
     "rollback": {
-        "": {**_DEPLOYED, "rolled_back_to": TEXT, "run": {"?": {"id": TEXT, "status": TEXT, "then": TEXT}}},
+        "": {**_DEPLOYED, "rolled_back_to": TEXT},
         "with --list": [{"version": TEXT, "active": YES, "author": TEXT, "hash": TEXT, "activated_at": TIME}],
     },
     "graph": {"": {
@@ -155,7 +158,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "deliveries": {"": [of(records.InboxEntry)]},
     "replay": {"": _ACT},
     "show": {"": {"what": TEXT, "id": TEXT, "shown": NUMBER, "history": [_MOVE], "acts": [_DONE], "*": ANY}},
-    "why": {"": of(Explanation)},
+    "why": {"": {**of(Explanation), "tried": {"?": [of(Remedy)]}}},
     "blast": {"": of(Blast)},
     "logs": {"; with -f a line for each": [{**of(records.Traced), "handler": TEXT, "at": TIME}]},
     **{act.command: {"": _ACT} for act in ACTS.values() if "shown" in act.params},
@@ -167,6 +170,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "agent list": {"": [{"name": TEXT, "role": TEXT, "added_by": TEXT, "added_at": TIME, "removed_by": "text?",
                          "removed_at": "time?"}]},
     "agent remove": {"": _ACT},
+    "mcp install": {"": {"agent": TEXT, "target": TEXT, "files": [TEXT]}},
     "agent pin": {"": _ACT},
     "service show": {"": _UNIT},
     "service install": {"": _UNIT},

@@ -64,6 +64,7 @@ COMMANDS = {
     "replay": "deliveries_command:replay",
     "notify": "notify:notify",
     "agent": "agent_commands:agent",
+    "mcp": "mcp_command:mcp",
     "service": "service_command:service",
     "hosts": "hosts:hosts",
     "host": "hosts:host",
@@ -81,8 +82,8 @@ GROUPS = {
 #: What the commands of an agent are: they work on its own files, look, or are acts that a role of agents has.
 OF_AGENTS = frozenset({
     "check", "types", "test", "certify", "fix", "status", "watch", "todo", "inputs", "outputs", "items", "runs", "show",
-    "why", "logs", "graph", "blast", "digest", "propose", "proposals", "withdraw", "pause", "hosts", "completion",
-    "help", "version",
+    "why", "logs", "graph", "blast", "digest", "propose", "proposals", "withdraw", "pause", "hosts", "mcp",
+    "completion", "help", "version",
 })
 
 

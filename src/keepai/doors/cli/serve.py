@@ -24,6 +24,9 @@ def _place(_context: click.Context, _option: click.Parameter, text: str | None) 
 PROBES_OPTION = click.option(
     "--probes", metavar="ADDRESS:PORT", callback=_place,
     help="Answer what watches this host there: /healthz, /readyz, /metrics. Nobody signs in.")
+MCP_OPTION = click.option(
+    "--mcp", metavar="ADDRESS:PORT", callback=_place,
+    help="Serve agents there over the Model Context Protocol, each with its token.")
 
 
 @click.command()
@@ -33,11 +36,12 @@ PROBES_OPTION = click.option(
                    "needs a password in KEEP_PASSWORD.")
 @click.option("--port", type=click.IntRange(0, 65535), help="The page's port; without it 7777, or the next free one.")
 @PROBES_OPTION
+@MCP_OPTION
 @with_json
 @with_session
 def serve(
     session: CommandSession, page: bool, address: str | None, port: int | None, probes: tuple[str, int] | None,
-    as_json: bool,
+    mcp: tuple[str, int] | None, as_json: bool,
 ) -> None:
     """Run the workflows here for a service manager.
 
@@ -54,6 +58,6 @@ def serve(
     log, closed = ServiceLog(as_json), unlock_secrets(settings)
     if closed:
         log.note("secrets", closed)
-    doors = ServiceDoors(PagePlace(address, port) if page else None, probes or settings.probes)
+    doors = ServiceDoors(PagePlace(address, port) if page else None, probes or settings.probes, mcp or settings.mcp)
     why = asyncio.run(run_service(settings, doors, log))
     sys.exit(1 if why else 0)

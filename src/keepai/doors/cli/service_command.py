@@ -26,7 +26,7 @@ from ...config import Settings
 from ...model.errors import ConfigError, NotFound, Refused
 from ..control import socket_path
 from .command_session import CommandSession, with_json, with_session
-from .serve import PROBES_OPTION
+from .serve import MCP_OPTION, PROBES_OPTION
 from .text import echo, echo_json
 
 SYSTEM_UNITS = Path("/etc/systemd/system")
@@ -118,16 +118,18 @@ def _with_unit(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--user", "account", metavar="NAME", help="The account that a service of the machine runs as.")
     @click.option("--page", is_flag=True, help="Show the page as well, as `keep serve --page` does.")
     @PROBES_OPTION
+    @MCP_OPTION
     @with_json
     @with_session
     @wraps(command)
     def run(
         session: CommandSession, system: bool, account: str | None, page: bool, probes: tuple[str, int] | None,
-        as_json: bool,
+        mcp: tuple[str, int] | None, as_json: bool,
     ) -> None:
         if account is not None and not system:
             raise click.UsageError("--user is about a service of the machine. Add --system.")
-        served = ["--page"] * page + (["--probes", f"{probes[0]}:{probes[1]}"] if probes else [])
+        ports = {"--probes": probes, "--mcp": mcp}
+        served = ["--page"] * page + [f"{option}={place[0]}:{place[1]}" for option, place in ports.items() if place]
         settings = session.settings(connectors=True)
         command(unit_of(settings, served, _account(account) if system else None), as_json)
 

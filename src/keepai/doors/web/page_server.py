@@ -17,6 +17,7 @@ from ...model.errors import ConfigError, LedgerError
 from ...reading.activity import ActivityCounts
 from ..connections import listening
 from ..http_server import HttpServer, http_bounds
+from ..presence import Presence
 from .guard import LOCALHOST, Guard, PageNames, is_loopback
 from .live import LiveUpdates
 from .plans import BegunPlans
@@ -98,7 +99,8 @@ class PageServer:
     def _app(self) -> Guard:
         assets = Assets()
         renderer = Renderer(assets, THINGS)
-        here = Site(self._keep, self.looks, self.live, self.sessions, renderer, LINKS, self._activity, self.plans)
+        here = Site(self._keep, self.looks, self.live, self.sessions, Presence(self._keep), renderer, LINKS,
+                    self._activity, self.plans)
         return make(here, self._names, assets, self._demo.routes() if self._demo else ())
 
     @property
