@@ -125,6 +125,13 @@ def test_an_order_that_is_sent_in_waits_for_a_person_and_is_booked_then(
     assert booked["mutation"]["status"] == "applied"
 
 
+def test_a_template_has_something_to_begin_with(empty: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(empty, monkeypatch, "file-drop-to-database")
+    empty.type("deploy", "file-drop-to-database.js", "--grant", "all")
+    empty.type("dev", "--once", "--no-ui")
+    assert [each["mutation"]["status"] for each in empty.json("outputs")] == ["applied"] * 3
+
+
 def test_a_value_that_changes_on_one_side_is_synced_to_the_other(
     empty: Place, monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -40,11 +40,11 @@ def lines(place: Place, *args: str) -> list[str]:
 
 
 def test_a_unit_runs_the_host_of_the_folder_and_lets_it_write_there_alone(place: Place, home: Path) -> None:
-    shown = place.json("service", "show", "--page", "--probes", "127.0.0.1:7790")
+    shown = place.json("service", "show", "--page", "--probes", "127.0.0.1:7790", "--mcp", "[::1]:7791")
     unit = shown["unit"].splitlines()
     assert f"WorkingDirectory={place.folder}" in unit
     [start] = [each for each in unit if each.startswith("ExecStart=/")]
-    assert start.endswith(" serve --page --probes=127.0.0.1:7790")
+    assert start.endswith(" serve --page --probes=127.0.0.1:7790 --mcp=[::1]:7791")
     assert [each for each in unit if each.startswith("ReadWritePaths=")] == [f"ReadWritePaths={place.folder}"]
     assert {"ProtectSystem=strict", "NoNewPrivileges=yes", "WantedBy=default.target"} <= set(unit)
     assert Path(shown["file"]).is_relative_to(home / ".config/systemd/user")

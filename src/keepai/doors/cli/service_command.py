@@ -84,7 +84,7 @@ WantedBy={target}
 
 
 @dataclass(frozen=True)
-class Unit:
+class SystemdUnit:
     """A unit of systemd for the folder here."""
 
     name: str
@@ -129,7 +129,8 @@ def _with_unit(command: Callable[..., None]) -> Callable[..., None]:
         if account is not None and not system:
             raise click.UsageError("--user is about a service of the machine. Add --system.")
         ports = {"--probes": probes, "--mcp": mcp}
-        served = ["--page"] * page + [f"{option}={place[0]}:{place[1]}" for option, place in ports.items() if place]
+        served = ["--page"] * page + [f"{option}=[{place[0]}]:{place[1]}" if ":" in place[0] else
+                                      f"{option}={place[0]}:{place[1]}" for option, place in ports.items() if place]
         settings = session.settings(connectors=True)
         command(unit_of(settings, served, _account(account) if system else None), as_json)
 
@@ -147,7 +148,7 @@ def _account(name: str | None) -> str:
     return name
 
 
-def unit_of(settings: Settings, served: Sequence[str], account: str | None) -> Unit:
+def unit_of(settings: Settings, served: Sequence[str], account: str | None) -> SystemdUnit:
     """The unit for the folder of keep.toml; with an account, a unit of the machine."""
     if settings.file is None:
         raise NotFound("There is no keep.toml here, so there is nothing to serve. `keep init FOLDER` makes a folder.")
@@ -167,7 +168,7 @@ def unit_of(settings: Settings, served: Sequence[str], account: str | None) -> U
         writable="\n".join(f"ReadWritePaths={each}" for each in writable), private_tmp="yes" if beside else "no",
         target="multi-user.target" if account else "default.target")
     place = SYSTEM_UNITS if account else Path.home() / ".config/systemd/user"
-    return Unit(f"{name}.service", place / f"{name}.service", text, account is not None, folder)
+    return SystemdUnit(f"{name}.service", place / f"{name}.service", text, account is not None, folder)
 
 
 def _check_folder(folder: Path, account: str | None) -> None:
@@ -208,7 +209,7 @@ def _quoted(path: str | Path) -> str:
 
 @service.command()
 @_with_unit
-def show(unit: Unit, as_json: bool) -> None:
+def show(unit: SystemdUnit, as_json: bool) -> None:
     """Print the unit that `install` would write, and change nothing."""
     if as_json:
         echo_json(_told(unit))
@@ -218,7 +219,7 @@ def show(unit: Unit, as_json: bool) -> None:
 
 @service.command()
 @_with_unit
-def install(unit: Unit, as_json: bool) -> None:
+def install(unit: SystemdUnit, as_json: bool) -> None:
     """Write the unit, and have systemd start it now and with the machine.
 
     Without --system it is a service of your own account: `loginctl enable-linger` has it run while you are not signed
@@ -244,7 +245,7 @@ def install(unit: Unit, as_json: bool) -> None:
 
 @service.command()
 @_with_unit
-def uninstall(unit: Unit, as_json: bool) -> None:
+def uninstall(unit: SystemdUnit, as_json: bool) -> None:
     """Have systemd end the service, and remove its unit. The folder and its ledger stay as they are."""
     if not unit.file.exists():
         raise NotFound(f"There is no {unit.file}, so nothing is installed for this folder.")
@@ -262,7 +263,7 @@ def uninstall(unit: Unit, as_json: bool) -> None:
         echo(f"{unit.name} has ended and is removed. The folder and its ledger are as they were.")
 
 
-def _check_systemd(unit: Unit) -> None:
+def _check_systemd(unit: SystemdUnit) -> None:
     if BOOTED.is_dir() and shutil.which("systemctl"):
         return
     command = next(line for line in unit.text.splitlines() if line.startswith("ExecStart="))
@@ -272,5 +273,5 @@ def _check_systemd(unit: Unit) -> None:
         "In a container, let it be the container's command; compose.yaml of the source shows how.")
 
 
-def _told(unit: Unit) -> dict[str, Any]:
+def _told(unit: SystemdUnit) -> dict[str, Any]:
     return {"name": unit.name, "file": str(unit.file), "installed": unit.file.exists(), "unit": unit.text}
