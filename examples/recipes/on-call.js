@@ -1,6 +1,7 @@
 // Writes to who is on call when an alert comes in, and to the next one if nobody has answered in time. Needs
 // [connectors.alerts] and [connectors.mail].
 const MINUTE_MS = 60_000;
+const FORGOTTEN_MS = 48 * 60 * MINUTE_MS; // its name may come again then, for another alert
 const CHAIN = [
   { to: "first@example.com", after: 0 },
   { to: "second@example.com", after: 15 },
@@ -15,20 +16,21 @@ export default Keep.workflow({
       schedule: { interval: "5m" },
       handler: async (ctx, state) => {
         const news = await ctx.alerts.list({ after: state?.cursor });
-        // Alert → when it came in, or null once somebody has answered it.
+        // Alert → when it came in, and whether somebody has answered it.
         const alerts = { ...state?.alerts };
-        for (const { receivedAt, body: { alert, status, text } } of news) {
-          if (status !== "firing") alerts[alert] = null;
-          else if (alerts[alert] === undefined) alerts[alert] = { text, at: receivedAt };
+        for (const { receivedAt: at, body: { alert, status, text } } of news) {
+          if (status !== "firing") alerts[alert] = { at, answered: true };
+          else alerts[alert] ??= { at, text };
         }
-        for (const [alert, open] of Object.entries(alerts)) {
-          if (open === null) continue;
-          const waited = Date.now() - Date.parse(open.at);
+        for (const [alert, { at, text, answered }] of Object.entries(alerts)) {
+          const waited = Date.now() - Date.parse(at);
+          if (waited > FORGOTTEN_MS) delete alerts[alert];
+          if (answered) continue;
           for (const { to, after } of CHAIN.filter(({ after }) => after * MINUTE_MS <= waited)) {
-            await ctx.withItem(`${alert} ${to}`, `Alert ${alert} to ${to}`, async (ctx) => {
+            await ctx.withItem(`${alert} ${at} ${to}`, `Alert ${alert} to ${to}`, async (ctx) => {
               if (ctx.item.isDone) return;
-              const body = `It came in at ${open.at}, and nobody has answered it.`;
-              await ctx.mail.send({ to, subject: `Alert: ${open.text}`, body });
+              const body = `It came in at ${at}, and nobody has answered it.`;
+              await ctx.mail.send({ to, subject: `Alert: ${text}`, body });
             });
           }
         }

@@ -9,7 +9,7 @@ export default Keep.workflow({
     sync: {
       schedule: { interval: "5m" },
       handler: async (ctx, state) => {
-        // Key → the value that both sides had last, and how often it has changed since.
+        // Key → the value with which both sides were last seen, and how often it had changed by then.
         const known = { ...state };
         const rows = { left: {}, right: {} };
         for (const side of SIDES) {
@@ -35,7 +35,6 @@ export default Keep.workflow({
               const row = rows[to][key];
               if (row) await ctx.sheets.updateRow({ spreadsheetId: to, rowId: row.rowId, values: [key, value] });
               else await ctx.sheets.appendRow({ spreadsheetId: to, values: [key, value] });
-              known[key] = { value, changes };
             });
           }
         }
@@ -49,7 +48,6 @@ export default Keep.workflow({
             if (ctx.item.isDone) return;
             const { rowId } = rows.right[key];
             await ctx.conflicts.updateRow({ spreadsheetId: "right", rowId, values: [key, left] });
-            known[key] = { value: left, changes };
           });
         }
         return known;

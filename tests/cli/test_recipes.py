@@ -21,6 +21,38 @@ OUTSIDE = {
 }
 
 
+#: Not beside the recipe: a case says what each look finds, so a death would make it find the next one too early.
+CHANGED = """
+script = "two-way-sync.js"
+
+[[case]]
+name = "a value that changes on one side is changed on the other"
+lasts = "6m"
+
+[[case.answer]]
+call = "sheets.getRows"
+params = { spreadsheetId = "left" }
+answer = [{ rowId = "l1", row = 1, values = ["ann", "ann@example.com"] }]
+page = { total = 1, more = false }
+
+[[case.answer]]
+call = "sheets.getRows"
+params = { spreadsheetId = "left" }
+answer = [{ rowId = "l1", row = 1, values = ["ann", "ann@example.org"] }]
+page = { total = 1, more = false }
+
+[[case.answer]]
+call = "sheets.getRows"
+params = { spreadsheetId = "right" }
+answer = [{ rowId = "r1", row = 1, values = ["ann", "ann@example.com"] }]
+page = { total = 1, more = false }
+
+[[case.expect.output]]
+call = "sheets.updateRow"
+params = { spreadsheetId = "right", rowId = "r1", values = ["ann", "ann@example.org"] }
+"""
+
+
 @pytest.fixture
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.chdir(tmp_path)
@@ -91,6 +123,22 @@ def test_an_order_that_is_sent_in_waits_for_a_person_and_is_booked_then(
     empty.type("dev", "--once", "--no-ui")
     [booked] = empty.json("outputs", "order-to-erp")
     assert booked["mutation"]["status"] == "applied"
+
+
+def test_a_template_has_something_to_begin_with(empty: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(empty, monkeypatch, "file-drop-to-database")
+    empty.type("deploy", "file-drop-to-database.js", "--grant", "all")
+    empty.type("dev", "--once", "--no-ui")
+    assert [each["mutation"]["status"] for each in empty.json("outputs")] == ["applied"] * 3
+
+
+def test_a_value_that_changes_on_one_side_is_synced_to_the_other(
+    empty: Place, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made(empty, monkeypatch, "two-way-sync")
+    Path("changed.test.toml").write_text(CHANGED, "utf-8")
+    [result] = empty.json("test", "changed.test.toml")
+    assert result["passed"], result
 
 
 def test_nothing_is_made_of_a_template_where_one_of_its_files_is(empty: Place) -> None:

@@ -23,6 +23,6 @@ Scripts: `script_commands.py` (check, deploy, fix) with `script_files.py`, `case
 Setting up: `init.py` (also types) with `init_templates.py`, `connect.py` with `connect_tools.py`, `connect_api.py`,
 `signing.py` and `secret_input.py`, `secrets.py`, `notify.py`, `doctor.py`, `db.py`.
 Hosts: `dev.py` with `auto_deploy.py`, `serve.py`, both with `narrator.py`; `demo.py` and `demo_cluster.py`, both on
-`demo_stage.py`; `hosts.py` (hosts, host).
+`demo_stage.py`; `hosts.py` (hosts, host); `service_command.py` (service).
 Who may act: `agent_commands.py` (agent), `mcp_command.py` (mcp).
 """

@@ -1,6 +1,7 @@
 """What `keep init` makes a folder from: the first workflow, or a recipe of examples/recipes.
 
-A recipe brings its script, its cases, and those tables of the recipes' keep.toml that it uses.
+A recipe brings its script, its cases, those tables of the recipes' keep.toml that it uses, and from the folder `first`
+what is there when it begins.
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ def _recipe(script: Path) -> Template:
     used = sorted({capability.partition(".")[0] for capability in manifest.capabilities})
     settings = _settings(name, used, script.with_name("keep.toml").read_text("utf-8"))
     parsed = tomllib.loads(settings)
+    first = script.with_name("first") / name
     cases = script.with_name(name + CASES).read_text("utf-8")
     databases = {
         table["path"]: script.with_name(table["path"]).with_suffix(".sql").read_text("utf-8")
@@ -84,6 +86,7 @@ def _recipe(script: Path) -> Template:
     texts = {
         "keep.toml": settings, script.name: f'/// <reference path="./keep.d.ts" />\n\n{text}', name + CASES: cases,
         "AGENTS.md": _for_agents(name, used), ".gitignore": _ignored(parsed["connectors"]),
+        **{str(each.relative_to(first)): each.read_text("utf-8") for each in sorted(first.rglob("*.csv"))},
     }
     outside = tuple(each for each in used if parsed["connectors"][each]["type"] not in _ON_THIS_MACHINE)
     inboxes = {each for each in used if parsed["connectors"][each]["type"] == "webhook.inbox"}
@@ -115,7 +118,7 @@ def _for_agents(name: str, used: list[str]) -> str:
 def _ignored(connectors: Mapping[str, Mapping[str, Any]]) -> str:
     made = {f"/{table['path']}*" if table["type"] == "sql" else f"/{table['path']}/"
             for table in connectors.values() if "path" in table}
-    return "\n".join(["/keep.db*", "/keep.secrets*", *sorted(made), ""])
+    return "\n".join(["/keep.db*", "/keep.env", "/keep.secrets*", *sorted(made), ""])
 
 
 def _deliveries(cases: Mapping[str, Any], inboxes: set[str]) -> Iterator[tuple[str, Any]]:

@@ -94,6 +94,7 @@ _PLANNED: dict[str, Shape] = {
     "fault": {"?": {"failed": TEXT, "because": TEXT, "details": ANY}},
     "used": {"attempts": NUMBER, "tokens_in": NUMBER, "tokens_out": NUMBER, "money": NUMBER},
 }
+_UNIT: dict[str, Shape] = {"name": TEXT, "file": TEXT, "installed": YES, "unit": TEXT}
 SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "demo": {"": {"ok": YES, "*": ANY}},
     "init": {"": {"folder": TEXT, "files": [TEXT]},
@@ -171,6 +172,9 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "agent remove": {"": _ACT},
     "mcp install": {"": {"agent": TEXT, "target": TEXT, "files": [TEXT]}},
     "agent pin": {"": _ACT},
+    "service show": {"": _UNIT},
+    "service install": {"": _UNIT},
+    "service uninstall": {"": _UNIT},
     "hosts": {"": [{**of(SeenHost), "state": TEXT}]},
     "host dead": {"": _ACT},
     "host drain": {"": _ACT},

@@ -65,6 +65,7 @@ COMMANDS = {
     "notify": "notify:notify",
     "agent": "agent_commands:agent",
     "mcp": "mcp_command:mcp",
+    "service": "service_command:service",
     "hosts": "hosts:hosts",
     "host": "hosts:host",
     "db": "db:db",

@@ -21,16 +21,22 @@ def _place(_context: click.Context, _option: click.Parameter, text: str | None) 
     return place
 
 
+PROBES_OPTION = click.option(
+    "--probes", metavar="ADDRESS:PORT", callback=_place,
+    help="Answer what watches this host there: /healthz, /readyz, /metrics. Nobody signs in.")
+MCP_OPTION = click.option(
+    "--mcp", metavar="ADDRESS:PORT", callback=_place,
+    help="Serve agents there over the Model Context Protocol, each with its token.")
+
+
 @click.command()
 @click.option("--page", is_flag=True, help="Show the page as well.")
 @click.option("--host", "address", metavar="ADDRESS",
               help="The page's address; without it a name of its own, on this machine. One that others can reach "
                    "needs a password in KEEP_PASSWORD.")
 @click.option("--port", type=click.IntRange(0, 65535), help="The page's port; without it 7777, or the next free one.")
-@click.option("--probes", metavar="ADDRESS:PORT", callback=_place,
-              help="Answer what watches this host there: /healthz, /readyz, /metrics. Nobody signs in.")
-@click.option("--mcp", metavar="ADDRESS:PORT", callback=_place,
-              help="Serve agents there over the Model Context Protocol, each with its token.")
+@PROBES_OPTION
+@MCP_OPTION
 @with_json
 @with_session
 def serve(
