@@ -14,6 +14,7 @@ import asyncio
 import cProfile
 import pstats
 import resource
+import statistics
 import sys
 import time
 from collections import Counter
@@ -24,7 +25,7 @@ import psutil
 from keep_side import Mail, Sheets, deploy, warm_up
 from work import Figures, answer
 
-from keepai import Keep
+from keepai import Keep, Policy
 
 #: What stands in a line of the profile → the part that it belongs to; the first that fits counts.
 BUILTINS = {
@@ -57,9 +58,12 @@ def shares(profile: cProfile.Profile, really_s: float) -> dict[str, float]:
     return {part: seconds / spent.total() for part, seconds in spent.most_common()}
 
 
-async def _work(path: Path, events: int, profile: cProfile.Profile | None = None) -> dict[str, Any]:
+async def _work(
+    path: Path, events: int, profile: cProfile.Profile | None = None, recordings: str = "on",
+) -> dict[str, Any]:
     """One workflow takes so many events; CPU per run in ms."""
-    async with Keep(path, connectors=[Mail(events), Sheets()]) as keep:
+    policy = Policy(recordings=recordings)
+    async with Keep(path, connectors=[Mail(events), Sheets()], policy=policy) as keep:
         await warm_up(keep, 1)
         await deploy(keep, "bench")
         host, workers, began = _host(), _workers(), time.perf_counter()
@@ -88,6 +92,17 @@ def _less(after: dict[str, float], before: dict[str, float]) -> dict[str, float]
     return {kind: after[kind] - before[kind] for kind in after}
 
 
+def recording(path: Path, events: int, rounds: int = 5) -> Figures:
+    """CPU of a run, of host and workers, with what it is given recorded and without, by turns; and their ratio."""
+    spent: dict[str, list[float]] = {"on": [], "off": []}
+    for number in range(rounds):
+        for which in ("on", "off") if number % 2 else ("off", "on"):
+            got = asyncio.run(_work(path.with_suffix(f".{number}.{which}.db"), events, recordings=which))
+            spent[which].append(sum(got["host"].values()) + sum(got["workers"].values()))
+    on, off = (statistics.median(spent[which]) for which in ("on", "off"))
+    return {"recorded_cpu_ms": on, "unrecorded_cpu_ms": off, "recording_ratio": on / off}
+
+
 def costs(path: Path, events: int) -> Figures:
     """Measure, measure again under the profiler, and split."""
     plain, profile = asyncio.run(_work(path, events)), cProfile.Profile(time.thread_time)
@@ -96,8 +111,9 @@ def costs(path: Path, events: int) -> Figures:
     return {
         "runs": events, **plain, "slower": host_slow / host,
         "parts": {part: share * host for part, share in shares(profile, host * events / 1000).items()},
+        **recording(path, events),
     }
 
 
 if __name__ == "__main__":
-    answer({"costs": costs}, sys.argv[1:])
+    answer({"costs": costs, "recording": recording}, sys.argv[1:])

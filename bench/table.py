@@ -142,6 +142,9 @@ def _own(found: Results) -> Iterator[Row]:
     for name, (what, form) in rows.items():
         if name in found.get("own", {}):
             yield Row(what, spread(found["own"][name], form))
+    recorded = found.get("costs", {}).get("recording_ratio")
+    if recorded is not None:
+        yield Row("CPU of a run, recorded / not recorded", f"{recorded:.3f}×")
 
 
 def conditions(found: Results) -> str:

@@ -61,6 +61,7 @@ ABOUT = {
     "workflow": "Whether a workflow runs. Only people change it. \"Blocked\" means that its open run waits.",
     "approval": "What became of the question whether one exact call may be made.",
     "repair": "What became of one attempt to correct a script that failed.",
+    "proposal": "What became of a script that somebody proposed. Only a person's yes deploys it.",
 }
 TITLES = {name: name.capitalize() for name in MACHINES} | {"phase": "Phase of a run", "status": "Status of a run"}
 
@@ -225,17 +226,17 @@ LIMITS: Mapping[str, str] = {
                             "peek_default peek_max peek_bytes_max",
     "One value": "payload_bytes_max state_bytes_max prepare_bytes_max",
     "One run": "events_per_run_max run_bytes_max reservations_max items_per_run_max trace_bytes_max "
-               "trace_bytes_per_run_max chain_max",
-    "One workflow": "workflow_bytes_max revisions_max stale_s parked_max",
+               "trace_bytes_per_run_max chain_max recording_bytes_max",
+    "One workflow": "workflow_bytes_max revisions_max stale_s parked_max recordings_max",
     "Calls to outside systems": "call_s retry_first_s retry_longest_s retries_max settle_s reconcile_s "
                                 "reconcile_first_s reconcile_longest_s reconciles_max reconcile_total_s",
     "Schedules": "producer_interval_s wake_soonest_s wake_latest_s recheck_s",
     "People and repairs": "approval_s notify_s notify_retry_first_s notify_retry_longest_s notify_remind_s "
-                          "repairs_max repair_s",
+                          "repairs_max repair_s proposal_s",
     "One host": "runs_at_once_max workers_max crashes_max connections_max connections_per_address_max request_s "
                 "retention_days",
 }
-NO_LIMITS = {"certified", "mutate_reads", "speculate"}  # settings that limit nothing
+NO_LIMITS = {"certified", "mutate_reads", "recordings", "repairs", "speculate"}  # settings that limit nothing
 
 
 def limits_page() -> str:

@@ -49,14 +49,14 @@ def test_every_method_of_keep_that_says_what_was_shown_is_an_act() -> None:
 
 def test_the_engine_does_every_act_of_the_table_and_no_other() -> None:
     done = {name for name, each in vars(Commands).items() if inspect.iscoroutinefunction(each) and name[0] != "_"}
-    assert done - {"accept_older"} == set(REQUESTS) - ELSEWHERE
+    assert done - {"accept_older", "evidence"} == set(REQUESTS) - ELSEWHERE
     named = set(re.findall(r'\bShownAct\("(\w+)"', (SRC / "engine/commands.py").read_text("utf-8")))
     assert {"skip_event", "grant"} <= named <= set(ACTS)
 
 
-def test_the_control_socket_takes_every_act_and_three_looks() -> None:
+def test_the_control_socket_takes_every_act_and_five_looks() -> None:
     owned = requests_of(Role.OWNER)
-    assert set(owned) == set(REQUESTS) | {"needs_you", "explain", "page_origin"}
+    assert set(owned) == set(REQUESTS) | {"needs_you", "explain", "page_origin", "shadow", "evidence"}
     assert all(owned[name] == act.params for name, act in REQUESTS.items())
 
 

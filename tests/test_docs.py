@@ -150,6 +150,7 @@ def test_every_mutation_of_every_connector_was_tried_against_every_fault() -> No
     table = [line.split(" | ") for line in page("reference/contract.md").splitlines() if line.startswith("|")]
     tried = {re.sub(r"^\| `([^`]+)`.*$", r"\1", line[0].strip()) for line in table[2:]}
     wanted = {f"{name}.{each}" for name in TYPES for each in mutations_of(load(name))}
+    wanted.add("mcp.addNote")  # the tools of an MCP server are known only when it is asked; this one stands for all
     assert tried == wanted, "run `make contract ARGS=--write`"
     assert {cell.strip() for cell in table[0]} >= {fault.replace("_", " ") for fault in Fault}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from copy import copy
 from dataclasses import dataclass
@@ -23,8 +23,10 @@ from .engine.deploy import Configured, Deployment, GrantRule, Grants
 from .engine.deploy import deploy as deploy_script
 from .engine.host import Host
 from .engine.host_parts import Parts
-from .engine.repair import RepairHook
+from .engine.proposal import recertified
+from .engine.repair import Evidence, RepairHook
 from .engine.retention import Pruned
+from .engine.shadow import ShadowReport, shadow
 from .engine.telling import Teller
 from .ledger.base import Reader
 from .ledger.opening import open_deliveries, open_ledger
@@ -35,9 +37,9 @@ from .model.errors import NotFound, Refused
 from .model.ledger_address import is_address
 from .model.policy import Policy
 from .model.principals import OWNER, Principal
-from .model.records import Escalation, Event, InboxEntry, Input, Item, Mutation, Output, Rows, Run, Workflow
+from .model.records import Escalation, Event, InboxEntry, Input, Item, Mutation, Output, Proposal, Rows, Run, Workflow
 from .notices.base import Channel
-from .reading.blast import Blast, Moment
+from .reading.blast import Blast, Moment, moment
 from .reading.digest import Digest, digest
 from .reading.explain import Explanation
 from .reading.inbox_entries import inbox_entries
@@ -126,6 +128,8 @@ class Keep:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(_let_go, parts)
             for each in self._connectors:
+                stack.push_async_callback(each.shut_down)
+            for each in self._connectors:
                 if isinstance(each, Inbox):
                     stack.callback(each.close)
             if parts.runtime is not self._runtime:
@@ -166,6 +170,19 @@ class Keep:
         self.host.wake()
         return done
 
+    async def propose(
+        self, source: str, *, why: str, cases: str | None = None, grants: Grants = None,
+        workflow_id: str | None = None, work: Json = None,
+    ) -> Proposal:
+        """Propose a script: it is deployed if a person accepts it. `grants` is what it would like to be granted, `why`
+        what people read, `cases` the text of its file of cases, and `work` how a model came to it: only shown, all of
+        them. What is shown beside that, the host finds out itself."""
+        return await self.commands.propose(source, cases, grants, why, workflow_id, work, self._by("propose"))
+
+    async def proposals(self, wf: str | None = None, *, limit: int | None = None) -> list[Proposal]:
+        """What was proposed, newest first."""
+        return await self._look(Views.proposals, wf, limit)
+
     async def certify(self, source: str, *, cases: str | None = None, script: str = "the script") -> Certification:
         """Try a script with everything that can go wrong, in a process of its own; keep a certificate if it passes."""
         self._by("certify")
@@ -177,7 +194,9 @@ class Keep:
 
     async def keep_certificate(self, source: str, cases: str | None, tried: Certification) -> bool:
         """Keep the certificate that this process itself has found right; no door leads here."""
-        return await certificate.keep(self.parts, source, cases, tried, self._by("certify"))
+        kept = await certificate.keep(self.parts, source, cases, tried, self._by("certify"))
+        await recertified(self.parts, source)
+        return kept
 
     async def run_until_idle(self) -> None:
         """Run all that is due now and what it causes; never waits for time or people."""
@@ -255,6 +274,14 @@ class Keep:
         """What the runs of a version touched, or those that began in [since, until); else those of the active one."""
         return await self._look(Views.blast, wf, version, since, until)
 
+    async def shadow(
+        self, wf: str, source: str, *, last: int | None = None, since: Moment | None = None,
+    ) -> ShadowReport:
+        """What a script would do otherwise than the last recorded runs of a workflow, or those since a moment.
+
+        Nothing is called and nothing is written."""
+        return await shadow(self.parts, wf, source, last=last, since_ms=moment(since, "since"))
+
     async def digest(self, since: int, until: int | None = None) -> Digest:
         """What came in, went out and failed in [since, until), in milliseconds since 1970 UTC, and what waits now."""
         now = self._clock.now_ms()
@@ -270,6 +297,21 @@ class Keep:
         return await self._look(Views.state, wf, handler)
 
     # -- acting: an act with the version that was `shown` is refused if what it is about has moved since --
+
+    async def accept(
+        self, id: str, *, grants: Mapping[str, GrantRule] | None = None, shown: str | None = None,
+    ) -> Deployment:
+        """Accept a proposal as it was shown, by its digest: it is deployed. `grants` says what it may do: a mode or a
+        rule, or "keep" for the rule that is there. Unless it says otherwise, reads are allowed and mutations ask."""
+        return await self.commands.accept(id, grants, self._by("accept"), shown)
+
+    async def decline(self, id: str, *, why: str = "", shown: int | None = None) -> None:
+        """Decline a proposal."""
+        await self.commands.decline(id, why, self._by("decline"), shown)
+
+    async def withdraw(self, id: str, *, shown: int | None = None) -> None:
+        """Take back what this actor has proposed."""
+        await self.commands.withdraw(id, self._by("withdraw"), shown)
 
     async def pause(self, wf: str, *, shown: int | None = None) -> None:
         """Start nothing more of a workflow."""
@@ -340,6 +382,10 @@ class Keep:
         """Offer a repair for the run that failed; if it keeps the rules, it waits to be approved. Gives its id."""
         return await self.commands.fix(wf, source, impact, note, self._by("fix"))
 
+    async def evidence(self, wf: str) -> Evidence:
+        """What is known about the run of a workflow that failed by a fault of its script."""
+        return await self.commands.evidence(wf)
+
     async def resolve(
         self, mutation_id: str, answer: str, result: Json = None, *, shown: int | None = None,
     ) -> None:
@@ -361,6 +407,18 @@ class Keep:
     async def host_drain(self, host: str) -> None:
         """Have a host hand over its work, and end."""
         await self.commands.host_drain(host, self._by("host_drain"))
+
+    async def agent_add(self, name: str, role: str = "look") -> str:
+        """Let an agent in, to look or to propose. Gives its token, which is not kept and cannot be shown again."""
+        return await self.commands.agent_add(name, role, self._by("agent_add"))
+
+    async def agent_remove(self, name: str) -> None:
+        """Let an agent in no more."""
+        await self.commands.agent_remove(name, self._by("agent_remove"))
+
+    async def set_pin(self, pin: str) -> None:
+        """Set the PIN that acts of people need at the terminal while there are agents."""
+        await self.commands.set_pin(pin, self._by("set_pin"))
 
     async def prune(self, *, days: int | None = None, dry_run: bool = False) -> Pruned:
         """Throw away the content of work that ended longer ago than `days`, or than the policy says."""

@@ -41,6 +41,12 @@ MakeChannel = Callable[[str, str, Mapping[str, Any], Path, str | None], Any]
 
 KEEP_KEYS = ("path", "ledger", "repair", "hooks", "probes", "key_file")
 
+#: Wire of a model → where its service is, if keep.toml does not say.
+WIRES: Mapping[str, str | None] = {
+    "anthropic": "https://api.anthropic.com/v1", "responses": "https://api.openai.com/v1", "chat": None,
+}
+MODEL = "model"  #: the table, the name under which its key is kept, and the value of [keep] repair that means it
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -54,6 +60,30 @@ class Setting:
 
 
 @dataclass(frozen=True)
+class ModelSettings:
+    """The table [model]: which model `keep plan` and `keep repair` ask, and how much it may cost."""
+
+    wire: str
+    name: str
+    url: str
+    key: str | None = None  # the name of its secret
+    networks: tuple[str, ...] = ()
+    certificates: str | None = None
+    attempts_max: int = 5
+    tokens_max: int = 300_000
+    reply_tokens_max: int = 16_000
+    minutes_max: float = 20
+    money_max: float | None = None
+    price_in: float = 0  # for a million tokens, in the owner's currency
+    price_out: float = 0
+
+    @property
+    def secrets(self) -> Mapping[str, str]:
+        """The secret that it needs, as a connector says it."""
+        return {self.key: "the key of the model's service"} if self.key else {}
+
+
+@dataclass(frozen=True)
 class Settings:
     """What a host runs with."""
 
@@ -61,7 +91,8 @@ class Settings:
     ledger: Path | str = field(default=Path(LEDGER), repr=False)  # a file, or an address, maybe with a password
     policy: Policy = field(default_factory=Policy)
     connectors: tuple[Any, ...] = ()
-    repair: tuple[str, ...] = ()  # the program that mends scripts, with its arguments
+    repair: tuple[str, ...] | str = ()  # the program that mends scripts, with its arguments; or "model"
+    model: ModelSettings | None = None
     password: str | None = field(default=None, repr=False)  # for the page; only ever from the environment
     key_file: Path | None = None  # holds the key of the secrets
     passphrase: str | None = field(default=None, repr=False)  # stands for that key; only ever from the environment
@@ -73,6 +104,18 @@ class Settings:
     grants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
+#: The numbers in [model].
+MODEL_NUMBERS: Mapping[str, str] = {
+    "attempts_max": "How many drafts a model may write for one plan or repair.",
+    "tokens_max": "How many tokens one plan or repair may use, read and written together.",
+    "reply_tokens_max": "How many tokens one reply may have.",
+    "minutes_max": "How long one plan or repair may take.",
+    "money_max": "How much one plan or repair may cost, by the two prices; without it, cost is only counted.",
+    "price_in": "What a million tokens cost that the model reads, in any currency.",
+    "price_out": "What a million tokens cost that the model writes.",
+}
+
+
 def table() -> list[Setting]:
     """Every setting: its name, its default, one sentence."""
     first = [
@@ -81,7 +124,7 @@ def table() -> list[Setting]:
                 f"such as {EXAMPLE}. In keep.toml and on the command line it has no password: PostgreSQL finds that in "
                 "PGPASSWORD or in ~/.pgpass.", ENV_ADDRESS, "--db"),
         Setting("keep.repair", None, "The program that is given the evidence of a failed run as JSON and may print a "
-                "repaired script, as a list of words."),
+                'repaired script, as a list of words; or "model": the model of [model] is asked.'),
         Setting(ENV_PASSWORD, None, "The password of the page; without it the page is reached by a one-time address, "
                 "from this machine only. Only in the environment, never in keep.toml.", ENV_PASSWORD),
         Setting("connectors.NAME.type", None, "What stands behind ctx.NAME, such as local.mail; "
@@ -115,6 +158,17 @@ def table() -> list[Setting]:
         Setting("notify.NAME.type", None, "How people are told what waits for them: command, email, slack, ntfy, "
                 "desktop or apprise; the table's other settings belong to that type."),
         Setting("notify.NAME.digest", None, 'When that channel gets a digest, such as "daily 08:00 Europe/Berlin".'),
+        Setting("model.wire", None, "How the model for `keep plan` and `keep repair` is spoken with: anthropic "
+                "(Anthropic Messages), responses (OpenAI Responses) or chat (Chat Completions: Ollama, vLLM, others)."),
+        Setting("model.name", None, "The model's name, as its service calls it."),
+        Setting("model.url", None, "Where its service is, without the last part of the path, such as "
+                "http://127.0.0.1:11434/v1; anthropic and responses have their makers' address if it is missing."),
+        Setting("model.key", None, "The name of the secret that is its key: `keep secrets set model NAME` stores it. "
+                "Without it no key is sent."),
+        Setting("model.networks", None, 'Private networks in which the service may be, such as ["127.0.0.0/8"] for '
+                "this machine."),
+        Setting("model.certificates", None, "A file of authorities to trust besides those of the system."),
+        *(Setting(f"model.{name}", getattr(ModelSettings, name), meaning) for name, meaning in MODEL_NUMBERS.items()),
     ]
     return first + [
         Setting(f"policy.{name}", default, meaning, ENV_POLICY + name.upper())
@@ -137,10 +191,13 @@ def load(
     repair, hooks, probes = _repair(source), _hooks(source), _probes(source)
     key_file = _key_file(source, env.get(ENV_KEY_FILE) or None)
     grants = {name: _grants(source, name) for name in source.section("workflows")}
+    model = _model(source)
+    if repair == MODEL and model is None and not source.section("model"):
+        source.wrong('[keep] repair = "model" needs a table [model] that says which.', "keep", "repair")
     if source.problems:
         raise ConfigError("\n".join(source.problems))
     return Settings(
-        file, ledger, policy, connectors, repair, password=env.get(ENV_PASSWORD) or None, key_file=key_file,
+        file, ledger, policy, connectors, repair, model, password=env.get(ENV_PASSWORD) or None, key_file=key_file,
         passphrase=env.get(ENV_PASSPHRASE) or None, hooks=hooks, probes=probes, channels=channels,
         grants=grants,
     )
@@ -205,7 +262,7 @@ class _Source:
 
     def check_tables(self) -> None:
         """Tables that nobody reads, and things that should be tables."""
-        known = ("keep", "policy", "connectors", "workflows", "notify")
+        known = ("keep", "policy", "connectors", "workflows", "notify", "model")
         for name, value in self.data.items():
             if name not in known:
                 shown = f"[{name}]" if isinstance(value, dict) else f"the key {name!r}"
@@ -332,10 +389,13 @@ def _key_file(source: _Source, given: str | None) -> Path | None:
     return source.folder / Path(path).expanduser() if path is not None else None
 
 
-def _repair(source: _Source) -> tuple[str, ...]:
+def _repair(source: _Source) -> tuple[str, ...] | str:
     words = source.section("keep").get("repair", [])
+    if words == MODEL:
+        return MODEL
     if not isinstance(words, list) or not all(isinstance(w, str) and w for w in words):
-        source.wrong(f'[keep] repair must be a list of words, such as ["./mend"], not {words!r}.', "keep", "repair")
+        source.wrong(f'[keep] repair must be a list of words, such as ["./mend"], or "model", not {words!r}.',
+                     "keep", "repair")
         return ()
     return tuple(words)
 
@@ -362,6 +422,56 @@ def place_of(text: str) -> tuple[str, int] | None:
     if not host or not (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
         return None
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _model(source: _Source) -> ModelSettings | None:
+    """The table [model]; None without one, or if something in it is wrong."""
+    given = dict(source.section("model"))
+    if not given:
+        return None
+    texts = ("wire", "name", "url", "key", "certificates")
+    wrong = [f"{key} is unknown. {_advice(key, (*texts, 'networks', *MODEL_NUMBERS))}"
+             for key in given if key not in (*texts, "networks", *MODEL_NUMBERS)]
+    wrong += [f"{key} must be text, not {given[key]!r}." for key in texts
+              if key in given and (not isinstance(given[key], str) or not given[key])]
+    wrong += _wrong_numbers(given)
+    networks = given.get("networks", [])
+    if not isinstance(networks, list) or not all(isinstance(each, str) for each in networks):
+        wrong.append(f'networks must be a list such as ["127.0.0.0/8"], not {networks!r}.')
+    if given.get("wire") not in WIRES:
+        wrong.append(f"wire must be one of {', '.join(WIRES)}.")
+    elif not given.get("url") and WIRES[given["wire"]] is None:
+        wrong.append(f'url is missing: say where the service is, such as "{OLLAMA}".')
+    if not given.get("name"):
+        wrong.append("name is missing: say which model to ask.")
+    if "money_max" in given and not (given.get("price_in") or given.get("price_out")):
+        wrong.append("money_max needs price_in and price_out, the prices of a million tokens.")
+    if "model" in source.section("connectors"):
+        wrong.append("is there, and [connectors.model] too: both would keep their secrets under one name. "
+                     "Name the connector otherwise.")
+    for told in wrong:
+        source.wrong(f"[model] {told}", "model", told.partition(" ")[0])
+    if wrong:
+        return None
+    certificates = given.get("certificates")
+    placed = {"networks": tuple(networks), "url": given.get("url") or WIRES[given["wire"]],
+              "certificates": str(source.folder / Path(certificates).expanduser()) if certificates else None}
+    return ModelSettings(**{**given, **placed})
+
+
+OLLAMA = "http://127.0.0.1:11434/v1"
+
+
+def _wrong_numbers(given: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the numbers in [model]."""
+    wrong = []
+    for name in MODEL_NUMBERS:
+        value, default = given.get(name, 1), getattr(ModelSettings, name)
+        whole = isinstance(default, int) and name.endswith("s_max") and name != "minutes_max"
+        fits = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+        if not fits or not math.isfinite(value) or value < 0 or (name.endswith("_max") and not value):
+            wrong.append(f"{name} must be {'a whole number' if whole else 'a number'} above zero, not {value!r}.")
+    return wrong
 
 
 def _policy(source: _Source, env: Mapping[str, str]) -> Policy:

@@ -195,7 +195,7 @@ def drawn(door: Door, chance: Random) -> Attack:
 AREA = Area(
     "control", "the control socket, by nonsense, other users and impostors", place, attacks, drawn,
     (
-        Planted("any place of a socket is trusted", lambda: patch.object(control, "misplaced", lambda _: None), "a command trusts a socket"),
+        Planted("any place of a socket is trusted", lambda: patch.object(control, "misplaced", lambda _, **__: None), "a command trusts a socket"),
         Planted("any method of a host may be asked for", lambda: patch.object(
             control, "requests_of", lambda role: {**_OWNED, "workflows": {}}), "a look"),
     ),

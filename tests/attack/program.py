@@ -30,8 +30,8 @@ from tests.prove.program import seconds_of
 #: The modules of this folder, in the order of the table.
 AREAS = (
     "scripts", "frames", "rules", "approvals", "letters", "strangers", "egress", "webhook",
-    "page", "connections", "control", "files", "disk", "vault", "secrets",
-    "sql", "repair", "packages",
+    "page", "connections", "control", "agents", "files", "disk", "vault", "secrets",
+    "sql", "repair", "models", "packages",
 )
 
 

@@ -7,12 +7,13 @@ import os
 import shlex
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import click
 import pytest
 
-from keepai.config import load, table
+from keepai.config import ModelSettings, load, table
 from keepai.doors.cli.help_texts import EXAMPLES, SUMMARIES
 from keepai.doors.cli.main import COMMANDS, keep
 from keepai.doors.cli.text import cells, cut, short
@@ -99,10 +100,12 @@ def test_the_table_of_settings_names_every_setting() -> None:
     assert names[:4] == ["keep.path", "keep.ledger", "keep.repair", "KEEP_PASSWORD"]
     limits = [f"connectors.NAME.{key}" for key in CONNECTOR_KEYS] + [f"workflows.NAME.{key}" for key in WORKFLOW_KEYS]
     assert names[4:12] == ["connectors.NAME.type", *limits]
-    assert names[12:16] == ["keep.hooks", "keep.key_file", "KEEP_PASSPHRASE", "KEEP_NEW_PASSPHRASE"]
-    assert names[16:20] == [
+    assert names[12:17] == ["keep.hooks", "keep.probes", "keep.key_file", "KEEP_PASSPHRASE", "KEEP_NEW_PASSPHRASE"]
+    assert names[17:21] == [
         "workflows.NAME.grants", "workflows.NAME.waiting", "notify.NAME.type", "notify.NAME.digest"]
-    assert names[20:] == [f"policy.{name}" for name, _, _ in policy_settings()]
+    model = [f"model.{each.name}" for each in fields(ModelSettings)]
+    assert sorted(names[21:34]) == sorted(model)
+    assert names[34:] == [f"policy.{name}" for name, _, _ in policy_settings()]
     assert all(setting.meaning.endswith(".") for setting in table())
 
 

@@ -66,6 +66,9 @@ ABUSE = {
     "half a character": b'{"act": "pause", "params": {"wf": "\\ud800"}}\n',
     "bytes": b"\xff\xfe\x00\n",
     "deep nesting": b"[" * 200_000 + b"\n",
+    "a model that Keep does not have": b'{"act": "pause", "params": {"wf": "x"}, "as": "person:ann"}\n',
+    "a model that is no text": b'{"act": "pause", "params": {"wf": "x"}, "as": ["planner"]}\n',
+    "an act of people, for a model": b'{"act": "deploy", "params": {"source": ""}, "as": "planner"}\n',
     "a huge number": b'{"act": "pause", "params": {"wf": 1' + b"0" * 5000 + b"}}\n",
     "grants that mean nothing": b'{"act": "deploy", "params": {"source": "", "grants": {"a": [1]}}}\n',
 }

@@ -73,6 +73,7 @@ def test_everything_that_is_typed_works_on_a_database(database: DatabasePlace) -
                                        "--grant", "sheets.appendRow=ask").stdout
     assert database.address in database.type("dev", "--once", code=4).stderr
     [question] = database.json("todo", code=4)
+    assert "runs on      no host runs it" in database.type("todo", code=4).stdout
     [run] = [each for each in database.json("runs", "email-to-sheets") if each["status"].startswith("paused")]
     [came] = database.json("inputs", "email-to-sheets")
     for looks in (["runs"], ["inputs"], ["outputs"], ["items"], ["logs"], ["graph", "email-to-sheets"], ["digest"],

@@ -274,3 +274,22 @@ def test_a_dry_run_sends_nothing_even_if_a_call_is_approved_already(place: Place
     assert place.rows() == []
     place.type("dev", "--once")
     assert len(place.rows()) == 1
+
+
+# -- keep shadow ---------------------------------------------------------------------------------------------
+
+
+def test_shadow_says_what_a_changed_script_would_do_otherwise_and_sends_nothing(worked: Place) -> None:
+    rows = worked.rows()
+    same = worked.json("shadow", "email-to-sheets", "flow.js", code=0)
+    assert (same["all_same"], same["runs"] > 0, same["differing"]) == (True, True, [])
+    change(worked, "values: [", 'values: ["new", ')
+    told = worked.type("shadow", "email-to-sheets", "flow.js", "--last", "1", code=3).stdout
+    assert "of 1 recorded run: 1 changed." in told
+    assert 'now   "new"' in told
+    assert worked.rows() == rows
+
+
+def test_shadow_without_recordings_says_so(worked: Place) -> None:
+    told = worked.type("shadow", "email-to-sheets", "flow.js", "--since", "2999-01-01T00:00:00Z", code=1).stdout
+    assert "nothing to compare with" in told

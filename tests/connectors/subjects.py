@@ -17,6 +17,7 @@ from keepai.testing.contract import CANARY, HttpSubject, Subject
 from keepai.testing.loopback import HttpReply, Request
 from tests.connectors import file_cases, sql_subjects
 from tests.connectors.cases import CASES, Case
+from tests.connectors.mcp_subjects import MCP
 
 SUBJECTS: list[type[Subject]] = []
 
@@ -150,6 +151,7 @@ SUBJECTS += [
     orders("http.patch", method="PATCH", operation="patch", path="/v1/orders/7", refusals=_FEW),
     orders("http.delete", method="DELETE", operation="delete", path="/v1/orders/7", refusals=_DELETE),
     Told,
+    *MCP,
 ]
 
 

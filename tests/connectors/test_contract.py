@@ -17,6 +17,7 @@ UNTRIED = {
     "sqlite": {*_AT_ONCE, "the same key twice"},
     "postgres": {"the same key twice", "lookup broken", "lookup denied"},
     "http": {"the same key twice"},
+    "mcp": {"the same key twice"},
     "blind": {"the same key twice", "lookup broken", "lookup denied"},
 }
 

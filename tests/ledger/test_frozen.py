@@ -21,7 +21,7 @@ KEPT = [
     "account_subject", "action", "put_back",
 ]
 #: Kept as well; here filled with anything that fits.
-MORE = {name: sorted(MACHINES[name].initial)[0] for name in MACHINES if name in ("item", "approval", "repair")}
+MORE = {name: sorted(MACHINES[name].initial)[0] for name in ("item", "approval", "repair", "proposal")}
 
 
 @pytest.fixture
@@ -61,6 +61,19 @@ def columns_of(connection: Raw, table: str) -> set[str]:
 def test_what_a_person_was_shown_never_changes(file: Raw, column: str) -> None:
     with pytest.raises(REFUSED, match="what was shown for approval never changes"):
         file.execute(f"update approval set {column} = {column}")
+
+
+@pytest.mark.parametrize("column", ["source", "cases", "wanted", "why", "work", "proposer", "name", "workflow_id"])
+def test_what_was_proposed_never_changes(file: Raw, column: str) -> None:
+    with pytest.raises(REFUSED, match="what was proposed never changes"):
+        file.execute(f"update proposal set {column} = {column}")
+
+
+def test_a_proposal_that_has_ended_never_changes(file: Raw) -> None:
+    file.execute("update proposal set digest = 'shown anew'")
+    file.execute("update proposal set status = 'declined'")
+    with pytest.raises(REFUSED, match="a proposal that was decided never changes"):
+        file.execute("update proposal set digest = 'another'")
 
 
 def test_everything_that_is_kept_for_good_is_tested() -> None:

@@ -26,6 +26,7 @@ from keepai.ledger.transitions import approvals, events, items, mutations, notic
 from keepai.ledger.transitions.approvals import Ask
 from keepai.ledger.transitions.events import Publication
 from keepai.ledger.transitions.mutations import Doubt, LateEvidence
+from keepai.ledger.transitions.recordings import Recorded
 from keepai.ledger.transitions.runs import Begin, Carry, ConsumerEnd, Prepared, Stop
 from keepai.model.errors import KeepError
 from keepai.model.ids import KINDS
@@ -150,7 +151,8 @@ def prepare(tx: Tx, chance: Random) -> Any:
     waiting = tx.all("event_peek", workflow_id=run.workflow_id, topic="in", after=0, limit=9)
     wanted = [("in", row["message_id"]) for row in waiting if chance.random() < 0.5]
     wanted += [("in", chance.choice(WORDS))] if chance.random() < 0.1 else []
-    return runs.prepare(tx, run, Prepared(tx.now, chance.choice(TEXTS), wanted), line(run, chance),
+    given = Recorded("prepare", "{}", {"h": "é"} if chance.random() < 0.5 else {}, chance.choice([0, 0, 1]))
+    return runs.prepare(tx, run, Prepared(tx.now, chance.choice(TEXTS), wanted, recorded=given), line(run, chance),
                         chance.choice([Phase.PREPARED, Phase.MUTATING]))
 
 
@@ -326,7 +328,8 @@ def repair(tx: Tx, chance: Random) -> Any:
             return repairs.end_repair(tx, some(chance, known)["id"], RepairStatus.DECLINED, "no")
         case 2:
             impact = chance.choice([None, "safe"])
-            return repairs.offer_repair(tx, some(chance, known)["id"], run, "source", impact, "é")
+            return repairs.offer_repair(
+                tx, some(chance, known)["id"], run, repairs.Offer("source", impact, "é", "{}"))
     return repairs.reject_repair(tx, run.workflow_id, some(chance, known)["id"], "ann")
 
 
@@ -441,7 +444,7 @@ CHOICES: Mapping[str, Sequence[Any]] = {
     "text": (None, "a", "é", "%", "_b", "z"), "text_id": (None,), "lower": (None, "a", "é"), "upper": (None, "A", "É"),
     "topic": ("in", "out"), "seq": (0, 4, 30), "position": (0,), "old": (1 << 50,), "later": (1 << 50,), "runs": (5,),
     "kind": tuple(number for number, _ in KINDS.values()), "shown": (1, 5), "number": (0, 1), "handler": ("take", "go"),
-    "newer": (0, 1),
+    "newer": (0, 1), "most": (0, 1), "hash": ("h", "i"),
     "revision": (1, 2), "attempt": (1, 2), "epoch": (1, 2), "channel": ("mail", "Mail"), "minor": (0, 1), "major": (1,),
 }
 

@@ -89,6 +89,22 @@ async def test_a_question_is_told_once_with_the_facts_and_what_to_type(tmp_path:
     assert "http" not in message.text
 
 
+async def test_a_proposal_is_told_in_its_proposer_s_words_and_the_host_s(tmp_path: Path) -> None:
+    box = Box()
+    async with Told(tmp_path, box) as story:
+        made = await story.keep.propose(asking(), why="Ann wants\nit: visit http://evil.example")
+        await story.run()
+        story.keep.page = "http://page.localhost"
+        await story.keep.propose(asking("other"), why="more")
+        await story.run()
+        first, second = box.got
+    assert first.title == "story: May this become the active version?"
+    for part in ("person proposes a new workflow, story.", "“Ann wants it: visit http://evil.example”",
+                 "may change: Send to … (gmail.send)", "It has no certificate", f"keep accept {made.id}"):
+        assert part in first.text, part
+    assert (second.link or "").startswith("http://page.localhost/proposals/prp_")
+
+
 async def test_a_new_host_tells_nothing_twice(tmp_path: Path) -> None:
     box = Box()
     async with Told(tmp_path, box) as story:

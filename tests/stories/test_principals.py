@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from keepai.engine.tokens_and_pins import agent_of, has_agents
+from keepai.ledger.account import walk
 from keepai.model.acts import REQUESTS
-from keepai.model.errors import NotFound
+from keepai.model.errors import NotFound, Refused
 from keepai.model.principals import ROLES, Principal, PrincipalKind, Role
 from tests.harness import POLL, Story, producer, workflow
+from tests.ledger.stores import reads
 
 pytestmark = pytest.mark.both_stores
 
@@ -37,3 +40,30 @@ async def test_what_an_agent_does_is_kept_under_its_name_and_the_host_stays_its_
         ("deploy", "person:ann"), ("pause", "agent:claude"), ("resume", "person:ann")]
     told = [each.by for each in (await story.keep.explain(wf)).story if each.by]
     assert "agent:claude" in told
+
+
+async def test_an_agent_comes_in_with_its_token_until_it_is_removed(story: Story) -> None:
+    keep, read = story.keep, story.keep.parts.ledger
+    with pytest.raises(Refused, match="There is no PIN yet"):
+        await keep.agent_add("claude")
+    await keep.set_pin("123456")
+    assert not await read.look(has_agents)
+    token = await keep.agent_add("claude", "propose")
+    assert await read.look(agent_of, token) == CLAUDE
+    with pytest.raises(Refused, match="there is an agent 'claude' already"):
+        await keep.agent_add("claude")
+    for name in ("", "Claude", "a b", "x" * 41, "-a"):
+        with pytest.raises(Refused, match="is no name for an agent"):
+            await keep.agent_add(name)
+    with pytest.raises(Refused, match="scope of an agent"):
+        await keep.agent_add("other", "owner")
+    await keep.agent_remove("claude")
+    assert await read.look(agent_of, token) is None
+    assert not await read.look(has_agents)
+    with pytest.raises(Refused, match="there is no agent 'claude'"):
+        await keep.agent_remove("claude")
+    again = await keep.agent_add("claude")
+    assert (again != token, await read.look(agent_of, token)) == (True, None)
+    told = [(move["target"] or move["why"], move["subject"]) for move in walk(reads(read)) if move["machine"] == "act"]
+    assert [subject for _, subject in told] == ["person", "agent:claude", "agent:claude", "agent:claude"]
+    assert "123456" not in str(told)

@@ -232,7 +232,8 @@ async def test_a_repair_waits_with_what_the_faulty_version_touched(tmp_path: Pat
         await scene.keep.deploy(late)
         await scene.keep.run_until_idle()
         assert len(scene.world.effects) == 1
-    scene.keep = Keep(place_in(tmp_path), connectors=scene.world.connectors(), clock=scene.clock, repair=hook)
+    scene.keep = Keep(place_in(tmp_path), connectors=scene.world.connectors(), clock=scene.clock, repair=hook,
+            policy=Policy(repairs="person"))
     async with scene.keep:
         scene.world.deliver(from_="bob@example.com", subject="two")
         scene.clock.advance(minutes=5)

@@ -254,6 +254,15 @@ async def test_a_secret_in_an_approved_call_is_neither_asked_about_nor_kept(tmp_
         assert traces(tmp_path) == []
 
 
+@pytest.mark.parametrize("where", [{"why": CANARY}, {"cases": f'a = "{CANARY}"'}, {"work": {"said": [CANARY]}}])
+async def test_a_proposal_that_holds_a_secret_is_not_kept(tmp_path: Path, where: dict[str, Any]) -> None:
+    async with Story(tmp_path, connectors=[Leaky(tmp_path)]) as story:
+        with pytest.raises(Refused, match="The proposal holds the secret"):
+            await story.keep.propose(acting(), **{"why": "it is needed", **where})
+        assert await story.keep.proposals() == []
+        assert traces(tmp_path) == []
+
+
 # -- a careless connector: it says its secret wherever it can ------------------------------------------------
 
 BASIC = base64.b64encode(f"ann:{CANARY}".encode()).decode()

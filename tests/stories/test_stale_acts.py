@@ -119,6 +119,12 @@ async def contradicted_failure(scene: Scene) -> None:
     scene.subject, scene.shown = row.id, asked.version
 
 
+async def proposed(scene: Scene) -> None:
+    """A script that waits for a person."""
+    scene.subject = (await scene.keep.propose(TAKING, why="Ann wants it")).id
+    await scene.see()
+
+
 async def left_item(scene: Scene) -> None:
     """An item was begun, nothing of it was applied, and its routine does not come to it any more."""
     scene.feed.put("a", "x")
@@ -240,6 +246,14 @@ async def item_skipped(scene: Scene) -> None:
     await scene.bob.skip_input(item.input_id, "bob")
 
 
+async def certified(scene: Scene) -> None:
+    await scene.certified(TAKING)
+
+
+async def deployed_by_hand(scene: Scene) -> None:
+    await scene.deploy(LEAVING)
+
+
 # -- the table -------------------------------------------------------------------------------------------------
 
 
@@ -264,6 +278,7 @@ STOPPED: dict[str, Move] = {**WORKFLOW, "retried": retried}
 INPUT: dict[str, Move] = {
     "taken": taken, "its event was skipped": event_skipped, "republished": republished,
 }
+PROPOSED: dict[str, Move] = {"shown anew": certified, "deployed by hand": deployed_by_hand}
 ITEM: dict[str, Move] = {"worked on": worked_on, "skipped": item_skipped}
 
 TABLE: dict[str, Case] = {
@@ -302,6 +317,8 @@ TABLE: dict[str, Case] = {
     "reprocess": Case(ended_event, on("reprocess"), {"republished": republished, "reprocessed": reprocessed}),
     "skip_input": Case(waiting_input, on("skip_input"), INPUT),
     "reprocess an item": Case(left_item, on("reprocess"), ITEM),
+    "decline": Case(proposed, on("decline"), PROPOSED),
+    "withdraw": Case(proposed, on("withdraw"), PROPOSED),
     "skip_input of an item": Case(left_input, on("skip_input"), ITEM),
 }
 
@@ -330,6 +347,7 @@ async def test_the_same_act_is_accepted_if_nothing_has_moved(tmp_path: Path, act
 
 def test_every_act_that_says_what_was_shown_is_in_the_table() -> None:
     wanted = {name for name, act in ACTS.items() if "shown" in act.params} - {"resolve"}
+    wanted -= {"accept"}  # it names a digest of all that was shown: test_proposals.py
     assert wanted == {name.partition(" ")[0] for name in TABLE}
 
 

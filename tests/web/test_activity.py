@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 
 from keepai import Transient
 from keepai.ledger.base import Reader, Row
-from keepai.reading.activity import HOURS, ActivityCounts, together
+from keepai.reading.activity import HOURS, ActivityCounts, by_hour, together
 from keepai.reading.call_sentences import sentence, sentence_of
-from keepai.reading.charts import chart, sparkline
+from keepai.reading.charts import chart, shares, sparkline
 from keepai.reading.code_colours import coloured
+from keepai.reading.questions import asked_at
 from tests.harness import Story, consumer, producer, workflow
 
 from .conftest import APPEND, LINES
@@ -34,6 +37,46 @@ async def test_each_hour_has_what_came_went_and_failed_in_it(story: Story) -> No
     assert (found.failed[-1], sum(found.failed)) == (1, 1)
     assert found.failure_rate == 1 / sum(found.runs)
     assert len(found.runs) == HOURS
+    assert [sum(part) for part in found.took] == [sum(found.runs) - 1, 0, 0, 0, 0], "all that are done took no time"
+
+
+async def test_how_long_runs_took_and_what_people_answered_is_counted_by_the_hour(story: Story) -> None:
+    wf = await story.deploy(LINES)
+    await story.keep.grant(wf, "sheets.appendRow", "ask")
+    story.feed.put("one")
+    await story.run()
+    asked = story.clock.now_ms()
+    await story.run(minutes=61)
+    [question] = await story.keep.needs_you(wf)
+    assert by_hour([asked_at(story.reader(), question)], story.clock.now_ms())[-2:] == (1, 0)
+    assert asked_at(story.reader(), question) <= asked
+    await story.keep.approve(question.id)
+    await story.keep.pause(wf)  # an act that answers nothing
+    await story.keep.resume(wf)
+    await story.run()
+    found = ActivityCounts().of(story.reader(), story.clock.now_ms())[wf]
+    assert (found.answers[-2:], sum(found.answers)) == ((0, 1), 1)
+    assert [sum(part) for part in found.took][-1] == 1, "the run waited for an hour"
+
+
+async def test_whoever_looks_while_the_first_count_is_under_way_does_not_wait(story: Story) -> None:
+    await story.deploy(LINES)
+    counts, entered, leave = ActivityCounts(), Event(), Event()
+
+    class Slow(Counting):
+        def all(self, query: str, **params: Any) -> list[Row]:
+            entered.set()
+            leave.wait()
+            return super().all(query, **params)
+
+    slow = Thread(target=counts.of, args=(Slow(story.reader()), story.clock.now_ms()))
+    slow.start()
+    entered.wait()
+    assert counts.at_once(story.reader(), story.clock.now_ms()) is None
+    assert counts.missed, "so the open pages are told when it is done"
+    leave.set()
+    slow.join()
+    assert counts.at_once(story.reader(), story.clock.now_ms()) is not None
 
 
 class Counting:
@@ -43,7 +86,7 @@ class Counting:
         self._read, self.since = read, list[str]()
 
     def all(self, query: str, **params: Any) -> list[Row]:
-        self.since.append(params["first_id"])
+        self.since += [params["first_id"]] if "first_id" in params else []
         return self._read.all(query, **params)
 
 
@@ -83,6 +126,9 @@ def test_a_picture_shows_every_hour_that_is_not_empty() -> None:
     assert 'class="bad"' in drawn
     assert "&lt;b&gt;: 1,001 in the last 24 hours, at most 1,000 in one" in drawn
     assert "none" in chart([0] * 24, "Runs")
+    parts = shares([[1, 0], [2, 0], [0, 4]], "Runs")
+    heights = {kind: re.findall(r"v-(\d+)", way) for kind, way in re.findall(r'class="(part\d)" d="([^"]*)"', parts)}
+    assert heights == {"part2": ["48", "64"], "part1": ["48"], "part0": ["16"]}, "a part lies before the whole of it"
 
 
 @pytest.mark.parametrize(("operation", "params", "said"), [

@@ -123,8 +123,8 @@ async def test_a_run_shows_its_steps_its_calls_and_its_logs(ran: tuple[Served, d
 async def test_a_wait_is_told_and_the_attempts_are_linked(ran: tuple[Served, dict[str, Run]]) -> None:
     served, runs = ran
     said = await page(served, f"/runs/{runs['first'].id}")
-    assert "waited 1 min 30 s (paused: approval)" in said
-    assert "waited 30.0 s (paused: transient)" in said
+    assert "waited 1 min 30 s (waits for approval)" in said
+    assert "waited 30.0 s (waits to try again)" in said
     assert "Failed The mail server is busy." in said
     body = (await served.get(f"/runs/{runs['first'].id}")).body
     assert f'<a href="/runs/{runs["second"].id}">answer' in body

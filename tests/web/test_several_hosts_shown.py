@@ -136,6 +136,9 @@ async def test_the_page_of_a_workflow_says_which_host_runs_it(shared: Served, se
     where = f"process {os.getpid()} on {gethostname()}"
     assert f"This host {name_of(shared.story.keep)} runs it: {where}." in told[of_first]
     assert f"The host {name_of(second)} runs it: {where}." in told[of_second]
+    home = texts((await shared.get("/")).body)
+    for name in (name_of(shared.story.keep), name_of(second)):
+        assert f"host {name}, {where}" in home
 
 
 async def test_a_workflow_that_no_host_runs_is_a_trouble(shared: Served, second: Keep, store: PostgresStore) -> None:
@@ -145,6 +148,7 @@ async def test_a_workflow_that_no_host_runs_is_a_trouble(shared: Served, second:
     soon = "A host that is at work takes it over within seconds."
     assert f"○ no host No host runs it. {soon}" in await shown_of(shared, wf)
     assert f"No host runs the workflow lines. {soon}" in texts((await shared.get("/health")).body)
+    assert "lines no host runs it" in texts((await shared.get("/")).body)
     silent(store, second)
     never = "Nothing happens in it until `keep dev` or `keep serve` starts a host."
     assert f"○ no host No host runs it. {never}" in await shown_of(shared, wf)
@@ -153,8 +157,8 @@ async def test_a_workflow_that_no_host_runs_is_a_trouble(shared: Served, second:
 
 async def test_the_page_of_a_file_says_nothing_of_several_hosts(standing: Served) -> None:
     [wf] = [each.id for each in await standing.story.keep.workflows()]
-    told = f"{await shown_of(standing, wf)} {texts((await standing.get('/health')).body)}"
-    for words in ("runs it", "No host", "All hosts", "Last heard"):
+    told = " ".join([await shown_of(standing, wf), *[texts((await standing.get(p)).body) for p in ("/", "/health")]])
+    for words in ("runs it", "host hst_", "No host", "All hosts", "Last heard"):
         assert words not in told, words
 
 

@@ -37,6 +37,7 @@ async def busy(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served
         each.story.feed.items = [{"id": f"A-{n}", "title": f"Order A-{n}"} for n in range(60)]
         await each.story.run(minutes=5)
         await each.story.keep.deploy(source.replace('name: "lines"', 'name: "lines" /* 2 */'), workflow_id=wf)
+        await each.story.keep.propose(source, why="as it was", cases='[[case]]\nname = "one"\n')
         yield each
 
 
@@ -50,6 +51,7 @@ async def paths(served: Served) -> list[str]:
     [held] = [each for each in await keep.needs_you() if each.kind == "approval"]
     return [
         "/", "/needs-you", "/inputs", "/outputs", "/runs", "/health", "/search?text=A-1", "/search",
+        "/proposals", f"/proposals/{(await keep.proposals())[0].id}",
         f"/needs-you/several?id={held.id}", f"/workflows/{wf}",
         *(f"/workflows/{wf}/{name}" for name in (*kinds, "items", "versions", "blast", "needs-you")),
         *(f"/{kind}/{id}" for kind, id in zip(kinds, things, strict=True)),
@@ -106,9 +108,10 @@ async def test_the_keys_lead_everywhere(busy: Served, tab: Tab) -> None:
     await expect(tab.page.get_by_role("option", name="lines: Runs")).to_be_visible()
     await tab.page.get_by_role("option", name="Run now: lines").click()
     await expect(tab.page.locator(".note.done")).to_contain_text("lines: Its producers")
-    await tab.page.keyboard.press("g")
-    await tab.page.keyboard.press("n")
-    await expect(tab.page.get_by_role("heading", level=1)).to_have_text("Needs you")
+    for key, title in (("i", "Inputs"), ("o", "Outputs"), ("r", "Runs"), ("h", "Workflows"), ("n", "Needs you")):
+        await tab.page.keyboard.press("g")
+        await tab.page.keyboard.press(key)
+        await expect(tab.page.get_by_role("heading", level=1)).to_have_text(title)
 
 
 async def test_an_id_in_the_search_leads_to_its_page(busy: Served) -> None:

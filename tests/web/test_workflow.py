@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from urllib.parse import urlencode
 
 import pytest
 from playwright.async_api import expect
@@ -49,7 +50,7 @@ async def test_the_graph_says_what_waits_and_which_run_is_open(served: Served) -
     page = (await served.get(f"/workflows/{wf}")).body
     drawn = page.partition('class="keep-graph"')[2].partition("</svg>")[0]
     assert re.search(r'class="topic"><title>topic in</title>.*?>2 waiting<', drawn, re.S)
-    assert re.search(r'class="consumer paused"><title>consumer take</title>.*?>paused: mutating<', drawn, re.S)
+    assert re.search(r'class="consumer paused"><title>consumer take</title>.*?>waits for approval<', drawn, re.S)
     assert drawn
     assert "style" not in drawn
     assert "1 question for you" in texts(page)
@@ -132,7 +133,27 @@ async def test_what_goes_on_while_a_run_waits_is_set_and_shown_with_what_is_park
     page_now = (await served.get(page)).body
     assert asked.run_id in page_now
     assert "1 reserved event" in page_now
-    assert "1 parked" in page_now, "the graph says it too"
+    drawn = page_now.partition('class="keep-graph"')[2].partition("</svg>")[0]
+    assert f'<a href="/runs/{asked.run_id}"><g class="consumer paused">' in drawn, "the graph leads to it"
+    assert f"consumer take: {asked.run_id} waits for approval, holds 1 reserved event" in drawn
+    assert ">1 parked<" in drawn
+    assert "While a run waits for a person, whatever does not depend on that run goes on by person" in texts(page_now)
+
+
+async def test_a_rule_is_shown_in_words_before_it_is_saved_or_why_it_cannot_be(served: Served) -> None:
+    wf = await served.story.deploy(LINES)
+    rule = {"rule.mode": "ask", "rule.match": "spreadsheetId=bo*", "rule.per_day": "20"}
+    asked = {"capability": "sheets.appendRow", **rule}
+    before = await served.story.keep.version()
+    told = texts((await served.get(f"/permissions/words?{urlencode(asked)}")).body)
+    assert told == ("Once it is saved: sheets.appendRow is asked about, call by call, only where spreadsheetId is like "
+                    "bo*, at most 20 per day.")
+    wrong = {**asked, "rule.match": "spreadsheetId"}
+    assert "It cannot be saved so." in texts((await served.get(f"/permissions/words?{urlencode(wrong)}")).body)
+    assert (await served.get(f"/permissions/words?{urlencode(asked)}", signed_in=False)).status == 401
+    assert await served.story.keep.version() == before, "nothing is written"
+    page = texts((await served.get(f"/workflows/{wf}")).body)
+    assert "sheets.appendRow ✓ allow set" in page
 
 
 async def test_a_permission_says_who_set_it_and_is_changed_with_limits(served: Served) -> None:
@@ -140,7 +161,7 @@ async def test_a_permission_says_who_set_it_and_is_changed_with_limits(served: S
     page = f"/workflows/{wf}"
     first = (await served.get(page)).body
     assert "sheets.appendRow ✓ allow set now by person" in texts(first)
-    assert first.count("Ask me each time") == 1, "feed.list is a read, of which nobody can be asked"
+    assert first.count("ask a person each time") == 1, "feed.list is a read, of which nobody can be asked"
     shown = texts((await act(served, "grant", page, wf=wf, capability="sheets.appendRow", mode="ask")).body)
     assert "sheets.appendRow ○ ask set now by person" in shown
     rule = {"mode": "allow", "match": "spreadsheetId=bo*\r\n\r\n", "ask_when": "values[2] > 1000", "per_day": "20",
@@ -228,6 +249,19 @@ async def test_the_blast_radius_of_a_version_names_what_its_runs_touched(served:
     assert (await served.get(f"/workflows/{wf}/blast?version=3.0")).status == 404
 
 
+async def test_what_another_version_would_do_with_recorded_runs_is_shown_beside_it(served: Served) -> None:
+    wf = await served.story.deploy(LINES)
+    await served.story.deploy(CHANGED)
+    served.story.feed.put("one")
+    await served.story.run()
+    at = f"/workflows/{wf}/versions?from=2.0&to=1.0"
+    assert "Try the text of 1.0 on the recorded runs" in texts((await served.get(at)).body)
+    tried = texts((await served.get(f"{at}&shadow=yes")).body)
+    assert "In short: of 2 recorded runs: 1 the same, 1 changed." in tried
+    assert "values[1] &#34;&lt;b&gt;checked&lt;/b&gt;&#34; (absent)" in tried
+    assert len(served.story.world.effects) == 1
+
+
 async def test_the_graph_follows_and_stopping_wants_a_confirmation(served: Served, tab: Tab) -> None:
     wf = await held(served)
     await tab.page.goto(served.web.address())
@@ -275,3 +309,26 @@ async def test_a_person_sends_something_in_by_hand_and_a_form_sent_twice_sends_i
     refused = (await act(served, "send", page, to=to, data="{n: 1}")).body
     assert "must be JSON" in refused
     assert len(await served.story.events(wf, "in")) == 1
+
+
+async def test_a_rule_is_typed_into_fields_read_in_words_and_still_there_if_it_was_refused(
+    served: Served, tab: Tab,
+) -> None:
+    wf = await served.story.deploy(LINES)
+    await tab.page.goto(served.web.address())
+    await tab.page.goto(f"{served.web.origin}/workflows/{wf}")
+    form = tab.page.locator("[id='grant-sheets.appendRow']")
+    await form.locator("summary").click()
+    await form.get_by_label("Mode").select_option("ask a person each time")
+    await form.get_by_label("At most per day").fill("20")
+    await expect(form.locator(".words")).to_contain_text("asked about, call by call, at most 20 per day")
+    await form.get_by_label("Only where").fill("spreadsheetId")
+    await expect(form.locator(".words")).to_contain_text("It cannot be saved so.")
+    await form.get_by_role("button", name="Save this rule").click()
+    await expect(tab.page.get_by_role("alert")).to_contain_text("is not PARAM=PATTERN")
+    await expect(form.get_by_label("Only where")).to_have_value("spreadsheetId")
+    await expect(form.get_by_label("At most per day")).to_have_value("20")
+    await form.get_by_label("Only where").fill("spreadsheetId=bo*")
+    await form.get_by_role("button", name="Save this rule").click()
+    await expect(tab.page.locator(".note.done")).to_contain_text("sheets.appendRow has a new rule.")
+    await expect(tab.page.locator("#permissions")).to_contain_text("is like bo*, at most 20 per day")

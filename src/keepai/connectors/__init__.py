@@ -5,6 +5,7 @@ values         what passes between engine and connector: Call, Page, Verdict
 operation      one operation of one connector, as the engine calls it
 type_checks    checks params and results against the declared types
 problems       words what is wrong with params or results
+json_schema    checks what other programs declare as JSON schemas
 typescript     the declarations of all operations for editors and language models
 sign_in        the contract of a sign-in with a browser
 user_module    loads a connector that the owner wrote
@@ -12,7 +13,7 @@ redacted       wraps a connector so that no secret leaves it
 redacted_logs  removes secrets from Python's own log
 kit/           what several connectors share
 egress/        the HTTP client, which connects to allowed addresses only
-files/ google/ http/ local/ mail/ rss/ slack/ sql/ webhook/    one folder for each kind of system
+files/ google/ http/ local/ mail/ mcp/ openapi/ rss/ slack/ sql/ webhook/    one folder for each kind of system
 
 This module maps a type name to its class and imports the class at its first use. Connectors import only `model`.
 """
@@ -42,7 +43,9 @@ TYPES: Mapping[str, str] = MappingProxyType({
     "http": "keepai.connectors.http.http_connector:Http",
     "local.mail": "keepai.connectors.local.mail:LocalMail",
     "local.sheets": "keepai.connectors.local.sheets:LocalSheets",
+    "mcp": "keepai.connectors.mcp.mcp_connector:Mcp",
     "mail": "keepai.connectors.mail.mail_connector:Mail",
+    "openapi": "keepai.connectors.openapi.openapi_connector:OpenApi",
     "rss": "keepai.connectors.rss.rss_connector:Rss",
     "slack": "keepai.connectors.slack.slack_connector:Slack",
     "sql": "keepai.connectors.sql.sql_connector:Sql",

@@ -264,6 +264,9 @@ class Connector:
         A connector that cannot be tried returns a sentence that says why. People read that instead of "answers"."""
         return "this connector has no check()"
 
+    async def shut_down(self) -> None:
+        """End what it keeps running between calls. A host asks for it when it ends; the next call starts it again."""
+
 
 def surface(connectors: Iterable[Connector]) -> Surface:
     """What scripts may call and name as sources. Refuses two connectors with one name."""
@@ -290,6 +293,18 @@ def check_name(name: object) -> str:
     return name
 
 
+def is_operation_name(name: str) -> bool:
+    """Whether scripts can call an operation by this name."""
+    return bool(_NAME.fullmatch(name)) and name not in _OBJECT_MEMBERS
+
+
+def script_name(foreign: str) -> str:
+    """What scripts call what another program has named: `create_note` is `createNote`; empty if they cannot."""
+    first, *rest = [part for part in re.split(r"[^A-Za-z0-9$]+", foreign) if part] or [""]
+    name = first + "".join(part[:1].upper() + part[1:] for part in rest)
+    return name if is_operation_name(name) else ""
+
+
 def _operations(cls: type) -> Mapping[str, MarkedMethod[Any]]:
     """Script name → marked method, over all bases. Refuses an override without a mark."""
     operations: dict[str, MarkedMethod[Any]] = {}
@@ -309,7 +324,7 @@ def _operations(cls: type) -> Mapping[str, MarkedMethod[Any]]:
 def _script_name(attribute: str, cls: type) -> str:
     first, *rest = attribute.split("_")
     name = first + "".join(part[:1].upper() + part[1:] for part in rest)
-    if not first or not _NAME.fullmatch(name) or name in _OBJECT_MEMBERS:
+    if not first or not is_operation_name(name):
         raise ConfigError(f"{cls.__name__}.{attribute} cannot be an operation: scripts could not call it by that name.")
     return name
 

@@ -47,6 +47,7 @@ class OperationSpec:
     reconciler: Method | None = None
     comparer: Callable[[Json, Json], object] | None = None
     describer: Callable[[Any], object] | None = None
+    asks: bool = False  # granting "all" means that a person is asked: what it does is only known from its server
 
     @property
     def full_name(self) -> str:

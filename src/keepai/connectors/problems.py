@@ -10,6 +10,7 @@ from typing import Any
 from ..model.codec import shown
 
 Schema = Mapping[str, Any]
+_DEPTH_MAX = 3  #: of a schema in words
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
@@ -25,15 +26,16 @@ def problems(errors: Sequence[Any], schema: Schema, root: str = "params") -> lis
 def _sentence(error: Any, path: str, here: Schema, root: Schema) -> str:
     kind = str(error["type"])
     if kind == "missing":
-        return f"{path} is missing: it must be {_named(here, root)}"
+        return f"{path} is missing: it must be {named(here, root)}"
     if kind in _UNKNOWN:
-        return _unknown_key(str(error["loc"][-1]), path, here)
+        return unknown_key(str(error["loc"][-1]), path, here)
     if kind.endswith("_type") or kind in ("literal_error", "enum", "dataclass_type"):
-        return f"{path} must be {_named(here, root)}, not {shown(error['input'])}"
+        return f"{path} must be {named(here, root)}, not {shown(error['input'])}"
     return f"{path}: {str(error['msg']).removeprefix('Value error, ').rstrip('.')}"
 
 
-def _unknown_key(key: str, path: str, here: Schema) -> str:
+def unknown_key(key: str, path: str, here: Schema) -> str:
+    """That a member is not known, with the nearest one that is."""
     known = sorted(here.get("properties", {}))
     close = difflib.get_close_matches(key, known, n=1)
     advice = f"did you mean {shown(close[0])}?" if close else f"known are {', '.join(known) or 'none'}"
@@ -70,16 +72,18 @@ def _resolved(schema: Schema, root: Schema) -> Schema:
     return resolved
 
 
-def _named(schema: Schema, root: Schema) -> str:
+def named(schema: Schema, root: Schema, depth: int = 0) -> str:
     """A schema in words: `string`, `array of number or null`."""
     schema = _resolved(schema, root)
+    if depth > _DEPTH_MAX:
+        return "JSON value"
     if "enum" in schema or "const" in schema:
         values = schema.get("enum", [schema.get("const")])
         return "one of " + ", ".join(json.dumps(value, ensure_ascii=False) for value in values)
     branches = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
     if branches:
-        return " or ".join(dict.fromkeys(_named(branch, root) for branch in branches))
+        return " or ".join(dict.fromkeys(named(branch, root, depth + 1) for branch in branches))
     kind = str(schema.get("type", "a JSON value"))
     if kind == "array" and schema.get("items"):
-        return f"array of {_named(schema['items'], root)}"
+        return f"array of {named(schema['items'], root, depth + 1)}"
     return f"{kind} ({schema['format']})" if "format" in schema else kind

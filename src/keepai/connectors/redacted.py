@@ -91,6 +91,10 @@ class Redacted(Connector):
             text = await self._real.check()
         return self._redactor.text(text) if text else None
 
+    async def shut_down(self) -> None:
+        with self._redactor.guard():
+            await self._real.shut_down()
+
 
 class RedactedSignIn(SignIn):
     """A sign-in whose errors contain no secrets. The secrets that it obtains go to the vault unchanged."""

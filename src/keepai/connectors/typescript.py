@@ -21,6 +21,8 @@ _PLAIN = {"string": "string", "integer": "number", "number": "number", "boolean"
 _NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _DEPTH_MAX = 12  #: of one type; what is nested deeper, or contains itself, is any JSON
 
+_PARTS_MAX = 2_000  #: of one type; a service may describe types that refer to each other without end
+
 #: A built-in operation → its declaration.
 _BUILT_IN: Mapping[Kind, str] = {
     Kind.PEEK: "/** A page of pending events of a subscribed topic, oldest first: 100 by default, at most 1,000, and "
@@ -56,46 +58,54 @@ def declare(connectors: Iterable[Connector], *, mutate_reads: bool = False) -> s
 # -- types -----------------------------------------------------------------------------------------
 
 
-def type_of(schema: Mapping[str, Any] | None, defs: Mapping[str, Any] | None = None, depth: int = 0) -> str:
+def type_of(
+    schema: Mapping[str, Any] | None, defs: Mapping[str, Any] | None = None, depth: int = 0,
+    left: Iterator[int] | None = None,
+) -> str:
     """A JSON schema as a type. What the schema does not say is any JSON. `defs`: the schemas that it refers to."""
-    if not schema or depth > _DEPTH_MAX:
+    left = iter(range(_PARTS_MAX)) if left is None else left
+    if not schema or depth > _DEPTH_MAX or next(left, None) is None:
         return "Json"
     if defs is None:
         defs = schema.get("$defs", {})
     if "$ref" in schema:
-        return type_of(defs.get(str(schema["$ref"]).rpartition("/")[2]), defs, depth + 1)
+        name = str(schema["$ref"]).rpartition("/")[2]
+        outer = {key: member for key, member in defs.items() if key != name}  # a type that contains itself is cut there
+        return type_of(defs.get(name), outer, depth + 1, left)
     for word in ("anyOf", "oneOf"):
         if word in schema:
-            return _joined((type_of(branch, defs, depth + 1) for branch in schema[word]), " | ")
+            return _joined((type_of(branch, defs, depth + 1, left) for branch in schema[word]), " | ")
     if "allOf" in schema:
-        return _joined((type_of(branch, defs, depth + 1) for branch in schema["allOf"]), " & ")
+        return _joined((type_of(branch, defs, depth + 1, left) for branch in schema["allOf"]), " & ")
     if "enum" in schema or "const" in schema:
         return _joined((json.dumps(value) for value in schema.get("enum", [schema.get("const")])), " | ")
-    return _of_kind(schema, defs, depth)
+    return _of_kind(schema, defs, depth, left)
 
 
-def _of_kind(schema: Mapping[str, Any], defs: Mapping[str, Any], depth: int) -> str:
+def _of_kind(schema: Mapping[str, Any], defs: Mapping[str, Any], depth: int, left: Iterator[int]) -> str:
     kind = schema.get("type")
     if isinstance(kind, list):
-        return _joined((type_of({**schema, "type": one_kind}, defs, depth + 1) for one_kind in kind), " | ")
+        return _joined((type_of({**schema, "type": one_kind}, defs, depth + 1, left) for one_kind in kind), " | ")
     if kind == "array":
-        several = [type_of(item, defs, depth + 1) for item in schema.get("prefixItems", ())]
-        return f"[{', '.join(several)}]" if several else f"{_closed(type_of(schema.get('items'), defs, depth + 1))}[]"
+        several = [type_of(item, defs, depth + 1, left) for item in schema.get("prefixItems", ())]
+        if several:
+            return f"[{', '.join(several)}]"
+        return f"{_closed(type_of(schema.get('items'), defs, depth + 1, left))}[]"
     if kind == "object":
-        return _object(schema, defs, depth)
+        return _object(schema, defs, depth, left)
     return _PLAIN.get(str(kind), "Json")
 
 
-def _object(schema: Mapping[str, Any], defs: Mapping[str, Any], depth: int) -> str:
+def _object(schema: Mapping[str, Any], defs: Mapping[str, Any], depth: int, left: Iterator[int]) -> str:
     needed = schema.get("required", ())
     members = [
         f"{name if _NAME.fullmatch(name) else json.dumps(name)}{'' if name in needed else '?'}: "
-        f"{type_of(member, defs, depth + 1)}" for name, member in schema.get("properties", {}).items()
+        f"{type_of(member, defs, depth + 1, left)}" for name, member in schema.get("properties", {}).items()
     ]
     more = schema.get("additionalProperties")
     if more or (not members and more is None):
         # Members of other types must fit the index signature too, so beside such members it can only be any.
-        other = "any" if members or not isinstance(more, dict) else type_of(more, defs, depth + 1)
+        other = "any" if members or not isinstance(more, dict) else type_of(more, defs, depth + 1, left)
         members.append(f"[key: string]: {other}")
     return f"{{ {'; '.join(members)} }}" if members else "{}"
 

@@ -5,13 +5,16 @@ In reading order:
 `cli/`               the command `keep`
 `web/`               the page that `keep dev` shows
 `webhooks.py`        the port that takes webhooks
-`control.py`         the socket through which commands reach a running host
-`peers.py`           who is at the other end of that socket
+`control.py`         the socket through which commands of people reach a running host
+`agents.py`          the socket for agents, who come in with a token
+`presence.py`        whether a person is there who acts, once there are agents
+`peers.py`           who is at the other end of these sockets
 `http_server.py`     HTTP for the page and the webhook port
 `connections.py`     accepting connections, with limits, for all of them
 `log_repeats.py`     log lines that repeat are counted, not repeated
 `health_checks.py`   whether what Keep needs is there and works, for `keep doctor` and the page
 `certify_process.py` how a host has a script tried, in a process of its own
+`model_plans.py`     the loop in which a model writes scripts, put together for the doors
 `host_process.py`    a host made from the settings, and how it is told to end
 `dev_host.py`        a host in the foreground with its doors open: `keep dev`
 `service_host.py`    a host for a service manager, with the doors that it is told to open: `keep serve`

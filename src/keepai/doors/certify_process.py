@@ -1,6 +1,7 @@
 """How a host has a script tried: in a process of its own, because the trials kill hosts at places of the whole process.
 
-`cli/certify_worker.py` is that process: it reads the script and its cases as JSON, and prints the Certification.
+`cli/certify_worker.py` is that process: it reads the script and its cases as JSON, and prints the Certification, or the
+results of the cases alone.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from ..config import Settings
@@ -24,25 +26,37 @@ def by_process(settings: Settings) -> Certifier | None:
     file = settings.file.resolve()
 
     async def tried(source: str, cases: str | None, script: str) -> Certification:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", "keepai.doors.cli.certify_worker", cwd=file.parent,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-        )
-        asked = json.dumps({"config": str(file), "source": source, "cases": cases, "script": script})
-        try:
-            async with asyncio.timeout(SECONDS_MAX):
-                said, _ = await process.communicate(asked.encode())
-        except BaseException:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-            raise
-        answer = json.loads(said) if process.returncode == 0 else {"error": f"its process ended ({process.returncode})"}
-        if "error" in answer:
-            raise Refused(f"{script} could not be tried: {answer['error']}")
-        return from_json(answer)
+        return from_json(await _worked(file, "certify", source, cases, script))
 
     return tried
+
+
+async def run_cases(file: Path, source: str, cases: str, script: str) -> list[dict[str, Any]]:
+    """The results of a script's cases, with the connectors of the keep.toml `file`."""
+    results: list[dict[str, Any]] = (await _worked(file, "test", source, cases, script))["results"]
+    return results
+
+
+async def _worked(file: Path, work: str, source: str, cases: str | None, script: str) -> dict[str, Any]:
+    """What the process answers."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-m", "keepai.doors.cli.certify_worker", cwd=file.parent,
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+    )
+    asked = json.dumps({"work": work, "config": str(file), "source": source, "cases": cases, "script": script})
+    try:
+        async with asyncio.timeout(SECONDS_MAX):
+            said, _ = await process.communicate(asked.encode())
+    except BaseException:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        raise
+    answer: dict[str, Any] = (
+        json.loads(said) if process.returncode == 0 else {"error": f"its process ended ({process.returncode})"})
+    if "error" in answer:
+        raise Refused(f"{script} could not be tried: {answer['error']}")
+    return answer
 
 
 def from_json(data: dict[str, Any]) -> Certification:

@@ -1,7 +1,8 @@
-"""The door to a running host: one request and one answer, each a line of JSON, over a unix socket.
+"""The door for people to a running host: one request and one answer, each a line of JSON, over a unix socket.
 
 Whoever asks is the person whose process it is, and owns the ledger; what is accepted is what an owner has, with the
-parameters that `model/acts.py` names. The socket lies beside the ledger's file;
+parameters that `model/acts.py` names. Once an agent is registered, acts of people also need the PIN: `presence.py`
+judges it here, in the host. Agents have a socket of their own, in `agents.py`. This one lies beside the ledger's file;
 if the ledger is in a database, it lies in a folder of the user's own, and each host of the user has one there. Only its
 owner may use it. Whatever arrives, the host goes on: a request that is malformed, too large or too slow gets
 an error or no answer, and nothing else happens.
@@ -19,14 +20,15 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from ..model.acts import requests_of
 from ..model.errors import Finding, KeepError, LedgerUnusable, Refused, ScriptInvalid
 from ..model.ledger_address import database_of, is_address
-from ..model.principals import Principal
+from ..model.principals import MODELS, Principal, Role
 from .connections import Acceptor, ConnectionLimits, Progress, StreamProtocol, descriptors
 from .peers import misplaced, peer_uid, user, user_name
+from .presence import Presence
 
 if TYPE_CHECKING:  # who asks a host need not load one
     from ..app import Keep
@@ -34,6 +36,7 @@ if TYPE_CHECKING:  # who asks a host need not load one
 BYTES_MAX = 8 << 20  #: of a request or an answer
 PATH_BYTES_MAX = 100  #: of a socket's path; systems allow 104 to 108
 AT_ONCE_MAX = 32  #: connections
+OWN_MODE = 0o600  #: only the user who runs the host
 ENDING_S = 2.0  #: in which acts under way end when the host does
 CONNECT_S = 5.0  #: in which a host takes a connection
 ANSWER_S = 120.0  #: for which a client waits
@@ -70,7 +73,12 @@ def socket_path(ledger: str | Path, host: str = "") -> Path:
     return next((f / name for f in _own_folders() if len(os.fsencode(f / name)) <= PATH_BYTES_MAX), beside)
 
 
-def _sockets(ledger: str | Path) -> list[Path]:
+def agents_path(control: Path) -> Path:
+    """Where a host listens for agents: beside its socket for people."""
+    return control.with_name(control.name.removesuffix(".sock") + ".agents")
+
+
+def sockets(ledger: str | Path) -> list[Path]:
     """Where hosts of a ledger may listen. Some of these may be what a dead host has left."""
     if not is_address(ledger):
         return [socket_path(ledger)]
@@ -90,26 +98,36 @@ def _own_folders() -> list[Path]:
 # -- the host's side -------------------------------------------------------------------------------
 
 
-class ControlSocket:
+class RequestSocket:
     """Listens while it is entered. Its owner holds the ledger's lock, so an old socket is a dead host's."""
 
-    def __init__(self, keep: Keep, ledger: str | Path) -> None:
-        self._keep, self._ledger = keep, ledger
-        self._path = socket_path(ledger, keep.parts.ledger.host)
+    name: str  # for a sentence
+    mode: int  # of the socket's file
+    at_once_max: int  # connections
+
+    def __init__(self, keep: Keep, path: Path) -> None:
+        self._keep, self._path = keep, path
         self._serving: set[asyncio.Task[None]] = set()
 
-    async def __aenter__(self) -> ControlSocket:
-        why = misplaced(self._path)
+    async def answered(self, request: Mapping[str, Any], uid: int | None) -> Any:
+        """The result of a request that a process of this user makes; raises `KeepError`."""
+        raise NotImplementedError
+
+    def refusal(self, uid: int | None) -> Refused | None:
+        """Why nothing is heard from a process of this user."""
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        why = misplaced(self._path, shared=self.mode != OWN_MODE)
         if why:
             raise LedgerUnusable(f"The host did not start. {why}")
         try:
-            _clear(self._ledger)
-            listener = _bind(self._path)
+            listener = _bind(self._path, self.mode)
         except OSError as error:
             raise LedgerUnusable(f"The socket {self._path} cannot be made ({error.strerror or error}).") from None
         # A command must get through when the other doors have used up their share: half of the reserve is for it.
         spare, request_s = descriptors()[1] // 2, self._keep.parts.policy.request_s
-        bounds = ConnectionLimits("The control socket", AT_ONCE_MAX, AT_ONCE_MAX, request_s, spare, _TOO_MANY)
+        bounds = ConnectionLimits(self.name, self.at_once_max, self.at_once_max, request_s, spare, _TOO_MANY)
         make = lambda connection: StreamProtocol(connection, self._serve, b"\n", BYTES_MAX)  # noqa: E731
         self._acceptor = Acceptor([listener], bounds, make)
         self._acceptor.start()
@@ -133,8 +151,8 @@ class ControlSocket:
         self._serving.add(task)
         try:
             uid = peer_uid(writer.get_extra_info("socket"))
-            stranger = _stranger(uid)
-            answer = _refusal(stranger) if stranger else await self._answer(reader, self._for(uid))
+            refused = self.refusal(uid)
+            answer = _refusal(refused) if refused else await self._answer(reader, uid)
             if answer is not None:
                 writer.write(answer)
                 await writer.drain()
@@ -143,10 +161,7 @@ class ControlSocket:
         finally:
             self._serving.discard(task)
 
-    def _for(self, uid: int | None) -> Keep:
-        return self._keep if uid is None else self._keep.acting_as(Principal.person(user_name(uid)))
-
-    async def _answer(self, reader: asyncio.StreamReader, keep: Keep) -> bytes | None:
+    async def _answer(self, reader: asyncio.StreamReader, uid: int | None) -> bytes | None:
         try:
             line = await reader.readline()
         except ValueError:
@@ -156,39 +171,58 @@ class ControlSocket:
         if not line.endswith(b"\n"):
             return None  # it broke off: nothing was asked
         try:
-            act, params = _understood(line)
-            return _line({"ok": True, "result": await perform(keep, act, params)})
+            return _line({"ok": True, "result": await self.answered(_understood(line), uid)})
         except KeepError as error:
             return _refusal(error)
 
 
-def _stranger(uid: int | None) -> Refused | None:
-    """Why a connection is refused whose other side runs as another user."""
-    if uid in (None, 0, os.geteuid()):
-        return None
-    return Refused(f"This host runs as {user(os.geteuid())}, and you are {user(uid)}. Nothing was done. "
-                   "Use the account that runs the host.")
+class ControlSocket(RequestSocket):
+    """The socket for people: only the user who runs the host may use it."""
+
+    name, mode, at_once_max = "The control socket", OWN_MODE, AT_ONCE_MAX
+
+    def __init__(self, keep: Keep, ledger: str | Path) -> None:
+        super().__init__(keep, socket_path(ledger, keep.parts.ledger.host))
+        self._ledger, self._presence = ledger, Presence(keep)
+
+    async def __aenter__(self) -> Self:
+        await asyncio.to_thread(_clear, self._ledger)
+        return await super().__aenter__()
+
+    async def answered(self, request: Mapping[str, Any], uid: int | None) -> Any:
+        """The result of what the person asks for whose process it is."""
+        keep = self._keep if uid is None else self._keep.acting_as(Principal.person(user_name(uid)))
+        await self._presence.judge(request["act"], request.get("pin"))
+        return await perform(_as_model(keep, request.get("as")), request["act"], request.get("params", {}))
+
+    def refusal(self, uid: int | None) -> Refused | None:
+        """Other users are refused."""
+        if uid in (None, 0, os.geteuid()):
+            return None
+        return Refused(f"This host runs as {user(os.geteuid())}, and you are {user(uid)}. Nothing was done. "
+                       "Use the account that runs the host.")
 
 
 def _clear(ledger: str | Path) -> None:
     """Remove what dead hosts have left of a ledger in a database: nobody else looks at those places again."""
-    for path in _sockets(ledger) if is_address(ledger) else ():
+    for path in sockets(ledger) if is_address(ledger) else ():
         try:
-            _connect(path).close()
+            connect(path).close()
         except NoHost:
             path.unlink(missing_ok=True)
+            agents_path(path).unlink(missing_ok=True)
         except LedgerUnusable:
             continue  # it is not ours
 
 
-def _bind(path: Path) -> socket.socket:
+def _bind(path: Path, mode: int) -> socket.socket:
     """A socket that listens. It gets its name when it does, so nobody takes it for one of a dead host."""
     if path.parent in _own_folders():
         _make_own(path.parent)
     if (path.exists() or path.is_symlink()) and not stat.S_ISSOCK(path.lstat().st_mode):
         raise OSError("something else lies there; move it away")
     listener = socket.socket(socket.AF_UNIX)
-    before, new = os.umask(0o177), path.with_name(path.name[:-1] + "~")  # no longer than its name
+    before, new = os.umask(0o777 & ~mode), path.with_name(path.name[:-1] + "~")  # no longer than its name
     try:
         new.unlink(missing_ok=True)
         listener.bind(str(new))
@@ -210,7 +244,17 @@ def _make_own(folder: Path) -> None:
         raise OSError(f"{folder} is not a folder that only you may use; move it away")
 
 
-def _understood(line: bytes) -> tuple[str, Any]:
+def _as_model(keep: Keep, model: object) -> Keep:
+    """The host for one of Keep's own models, if an owner asks for that: what the model wrote is kept as the model's."""
+    if model is None:
+        return keep
+    known = MODELS.get(model) if isinstance(model, str) and keep.principal.role is Role.OWNER else None
+    if known is None:
+        raise Refused(f"An act cannot be done as {str(model)[:40]!r} here.")
+    return keep.acting_as(known)
+
+
+def _understood(line: bytes) -> dict[str, Any]:
     try:
         request = json.loads(line)
         json.dumps(request, ensure_ascii=False).encode()  # half a character is no text
@@ -218,7 +262,7 @@ def _understood(line: bytes) -> tuple[str, Any]:
         raise Refused("The request is not a line of JSON.") from None
     if not isinstance(request, dict) or not isinstance(request.get("act"), str):
         raise Refused('The request must be {"act": …, "params": {…}}.')
-    return request["act"], request.get("params", {})
+    return request
 
 
 def check(principal: Principal, act: str, params: Any) -> None:
@@ -253,11 +297,22 @@ _TOO_MANY = _refusal(Refused("The host does as many acts at one time as it can. 
 # -- the other side --------------------------------------------------------------------------------
 
 
-def ask(ledger: str | Path, act: str, params: Mapping[str, Any], wait_s: float = ANSWER_S) -> Any:
-    """Have a running host of a ledger do something; raises `NoHost`, or what the host raised."""
+def ask(
+    ledger: str | Path, act: str, params: Mapping[str, Any], wait_s: float = ANSWER_S, pin: str | None = None,
+    model: Principal | None = None,
+) -> Any:
+    """Have a running host of a ledger do something, as the owner or as one of Keep's own models.
+
+    Raises `NoHost`, or what the host raised."""
+    more = {**({"pin": pin} if pin is not None else {}), **({"as": str(model)} if model else {})}
     with _to_host(ledger) as connection:
-        connection.settimeout(wait_s)
-        answer = _asked(connection, _line({"act": act, "params": dict(params)}))
+        return exchange(connection, {"act": act, "params": dict(params), **more}, wait_s)
+
+
+def exchange(connection: socket.socket, request: Mapping[str, Any], wait_s: float) -> Any:
+    """The host's answer to a request; raises what the host raised."""
+    connection.settimeout(wait_s)
+    answer = _asked(connection, _line(dict(request)))
     if answer.get("ok"):
         return answer.get("result")
     raise _raised(answer.get("error") or {})
@@ -274,24 +329,25 @@ def is_running(ledger: str | Path) -> bool:
 
 def _to_host(ledger: str | Path) -> socket.socket:
     """A connection to a host of a ledger."""
-    for path in _sockets(ledger):
+    for path in sockets(ledger):
         try:
-            return _connect(path)
+            return connect(path)
         except NoHost:
             continue
     raise NoHost
 
 
-def _connect(path: Path) -> socket.socket:
-    """Connect to a host, and make sure that it is one of this user's before anything is sent."""
-    why = misplaced(path)
+def connect(path: Path, *, shared: bool = False) -> socket.socket:
+    """Connect to a host, and make sure whose it is before anything is sent: this user's, or for a `shared` socket that
+    of the user to whom its folder belongs."""
+    why = misplaced(path, shared=shared)
     if why and path.exists():
         raise LedgerUnusable(f"Nothing was sent. {why}")
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(CONNECT_S)
     try:
         connection.connect(str(path))
-        _check_peer(connection, path)
+        _check_peer(connection, path, {0, path.parent.stat().st_uid if shared else os.geteuid()})
     except (FileNotFoundError, ConnectionRefusedError):
         connection.close()
         raise NoHost from None
@@ -306,9 +362,9 @@ def _connect(path: Path) -> socket.socket:
     return connection
 
 
-def _check_peer(connection: socket.socket, path: Path) -> None:
+def _check_peer(connection: socket.socket, path: Path, trusted: set[int]) -> None:
     uid = peer_uid(connection)
-    if uid not in (None, 0, os.geteuid()):
+    if uid is not None and uid not in trusted:
         raise LedgerUnusable(f"The process that listens at {path} runs as {user(uid)}, not as you. Nothing was sent. "
                              "Use the account that runs the host; if that is yours, end the other process.")
 

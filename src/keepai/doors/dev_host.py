@@ -1,4 +1,4 @@
-"""A host in the foreground with its doors open: the control socket, the webhook port and the page.
+"""A host in the foreground with its doors open: the sockets, the webhook port and the page.
 
 `keep dev` and `keep demo --ui` run it. It opens several doors, so it stands beside them.
 """
@@ -18,6 +18,7 @@ from ..model.errors import KeepError, LedgerUnusable
 from ..model.ledger_address import shown
 from ..reading.look import LastingLook, Look, open_look
 from ..reading.wording import clock, count
+from .agents import AgentSocket
 from .cli.auto_deploy import AutoDeploy
 from .cli.narrator import Narrator, NewsLine
 from .cli.text import cut, echo, echo_json_line, line, plain, say, width
@@ -49,7 +50,8 @@ async def run_dev_host(settings: Settings, page: PagePlace | None, once: bool, a
         opened.enter_context(repeats_counted(lambda text: say(plain(text))))
         if short := shortage():
             say(short)
-        async with new_host(settings) as keep, ControlSocket(keep, settings.ledger):
+        async with (new_host(settings) as keep, ControlSocket(keep, settings.ledger),
+                    AgentSocket(keep, settings)):
             look = LastingLook(settings.ledger, settings.policy, keep)
             opened.callback(look.close)
             look.ask(lambda look: _greet(settings, look, once))

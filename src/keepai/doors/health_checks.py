@@ -55,12 +55,12 @@ async def check_sandbox() -> list[HealthLine]:
     ]
 
 
-async def check_connector(connector: Connector) -> HealthLine:
+async def check_connector(connector: Connector, seconds: float = CONNECTOR_S) -> HealthLine:
     """What a connector says of itself; it may raise anything, and that is its answer."""
     name = f"ctx.{connector.name}"
-    [answer] = await asyncio.gather(asyncio.wait_for(connector.check(), CONNECTOR_S), return_exceptions=True)
+    [answer] = await asyncio.gather(asyncio.wait_for(connector.check(), seconds), return_exceptions=True)
     if isinstance(answer, TimeoutError):
-        return HealthLine(name, FAIL, f"did not answer within {CONNECTOR_S:g} s.", "Is its system reachable from here?")
+        return HealthLine(name, FAIL, f"did not answer within {seconds:g} s.", "Is its system reachable from here?")
     if isinstance(answer, BaseException):
         told = answer.message if isinstance(answer, KeepError) else f"{type(answer).__name__}: {answer}"
         return HealthLine(name, FAIL, visible(told), f"Look at [connectors.{connector.name}] in keep.toml.")

@@ -8,12 +8,13 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from typing import NoReturn
 
 from ..app import Keep
 from ..config import Settings
-from ..engine.repair import by_command
-from ..model.principals import OWNER, Principal
+from ..engine.repair import RepairHook, by_command
+from ..model.principals import MAINTAINER, OWNER, Principal
 from .certify_process import by_process
 
 #: How long runs under way have to end. Then they are cut off.
@@ -26,11 +27,21 @@ def new_host(settings: Settings, *, accept_older: bool = False, works: bool = Tr
     """A host with these settings, to be entered; what it does is done in the name of this user.
 
     Without `works` it leaves the workflows of a ledger that hosts share to others."""
-    repair = by_command(settings.repair) if settings.repair else None
-    return Keep(
-        settings.ledger, connectors=settings.connectors, policy=settings.policy, principal=user_here(), repair=repair,
-        accept_older=accept_older, channels=settings.channels, works=works, certifier=by_process(settings),
+    keep = Keep(
+        settings.ledger, connectors=settings.connectors, policy=settings.policy, principal=user_here(),
+        repair=_repair_hook(settings, lambda: keep.acting_as(MAINTAINER)), accept_older=accept_older,
+        channels=settings.channels, works=works, certifier=by_process(settings),
     )
+    return keep
+
+
+def _repair_hook(settings: Settings, keep: Callable[[], Keep]) -> RepairHook | None:
+    """What mends scripts on this host: a program, the model, or nothing."""
+    if isinstance(settings.repair, str):
+        from .model_plans import by_model  # here, because most hosts ask no model
+
+        return by_model(settings, keep)
+    return by_command(settings.repair) if settings.repair else None
 
 
 def user_here() -> Principal:

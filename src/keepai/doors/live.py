@@ -54,6 +54,11 @@ class LiveUpdates:
         finally:
             self.streams -= 1
 
+    async def say_again(self) -> None:
+        """Have every open page fetch itself again, though nothing was committed."""
+        self.number = -1
+        await self._tell()
+
     async def _wait(self, seen: int) -> None:
         try:
             async with asyncio.timeout(BEAT_S), self._news:

@@ -17,6 +17,7 @@ from ..model.errors import LedgerError, LedgerUnusable
 from ..model.ledger_address import shown
 from ..reading.look import LastingLook, Look
 from ..reading.wording import count
+from .agents import AgentSocket
 from .cli.narrator import Narrator, NewsLine
 from .cli.text import line, say
 from .connections import shortage
@@ -66,7 +67,8 @@ async def run_service(settings: Settings, doors: ServiceDoors, log: ServiceLog) 
         opened.enter_context(repeats_counted(lambda text: log.note("log", text)))
         if short := shortage():
             log.note("host", short)
-        async with new_host(settings) as keep, ControlSocket(keep, settings.ledger), WebhookPort(settings) as hooks:
+        async with (new_host(settings) as keep, ControlSocket(keep, settings.ledger), AgentSocket(keep, settings),
+                    WebhookPort(settings) as hooks):
             look = LastingLook(settings.ledger, settings.policy, keep)
             opened.callback(look.close)
             look.ask(narrator.catch_up)

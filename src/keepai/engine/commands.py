@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
 from ..ledger.base import Row, Sharing
 from ..ledger.rows import approval_record, mutation_record, run_record
-from ..ledger.transitions import by_hand, repairs, runs, shown_acts, workflows
+from ..ledger.transitions import by_hand, proofs, proposals, repairs, runs, shown_acts, workflows
 from ..ledger.transitions.runs import Carry
 from ..ledger.transitions.shown_acts import Repeated, ShownAct
 from ..model.acts import ANSWERS
@@ -17,7 +19,8 @@ from ..model.codec import Json, encode
 from ..model.errors import Conflict, NotFound, OutcomeUnknown, Refused, Transient
 from ..model.operations import Step
 from ..model.permissions import grant_of
-from ..model.records import Approval, Mutation, Run
+from ..model.principals import ROLES, Principal, PrincipalKind, Role
+from ..model.records import Approval, Mutation, Proposal, Run
 from ..model.states import (
     DOUBTFUL,
     ApprovalStatus,
@@ -29,13 +32,15 @@ from ..model.states import (
     Waiting,
     WorkflowStatus,
 )
-from . import approval, failure, reconcile, repair, scheduler, sent_in
+from . import approval, failure, proposal, reconcile, repair, scheduler, sent_in, tokens_and_pins
 from .approval import Standing
-from .deploy import bound
+from .deploy import Deployment, Grants, bound
 from .host import Host
 from .host_parts import Parts
 from .outcome import SKIPPED, outcome_of
 from .relaunch import carry, last_mutation
+
+_AGENT_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -77,6 +82,74 @@ class Commands:
         if sharing is None:
             raise Refused("This ledger is a file, and has one host at a time: end its process, and start another.")
         return sharing
+
+    async def propose(
+        self, source: str, cases: str | None, grants: Grants, why: str, workflow_id: str | None, work: Json, actor: str,
+    ) -> Proposal:
+        """Have a script wait for a person."""
+        return await self._unless_overtaken(proposal.propose(
+            self._parts, source, cases, grants, why, workflow_id, work, actor))
+
+    async def accept(
+        self, id: str, grants: Mapping[str, object] | None, actor: str, shown: str | None = None,
+    ) -> Deployment:
+        """Deploy a proposal exactly as it was shown; `shown` is its digest."""
+        row = await self._proposal(id)
+        if shown is None:
+            raise Refused(f"Say which {id} you were shown, by its digest: `keep proposals {id}` shows both.")
+        done = await self._unless_overtaken(proposal.accept(self._parts, row, grants, shown, actor))
+        if self._parts.ledger.sharing is not None:
+            await self._host.join()  # a new workflow is nobody's yet
+        return done
+
+    @_once
+    async def decline(self, id: str, why: str, actor: str, shown: int | None = None) -> None:
+        """Say no to a proposal."""
+        row = await self._proposal(id)
+        act = await self._judged(ShownAct("decline", row["workflow_id"] or "", id, actor, shown))
+        await proposal.check_waits(self._parts, row)
+        await self._act(act, proposals.decline, row, proposal.words(why), actor)
+
+    @_once
+    async def withdraw(self, id: str, actor: str, shown: int | None = None) -> None:
+        """Take back a proposal of one's own."""
+        row = await self._proposal(id)
+        act = await self._judged(ShownAct("withdraw", row["workflow_id"] or "", id, actor, shown))
+        await proposal.check_waits(self._parts, row)
+        if row["proposer"] != actor:
+            raise Refused(f"{id} was proposed by {row['proposer']}, and you are {actor}. `keep decline` declines it.")
+        await self._act(act, proposals.withdraw, row, actor)
+
+    async def _proposal(self, id: str) -> Row:
+        row = await self._parts.ledger.one("proposal_by_id", proposal_id=id)
+        if row is None:
+            raise NotFound(f"There is no proposal {id}. `keep proposals` lists them.")
+        return row
+
+    async def agent_add(self, name: str, role: str, actor: str) -> str:
+        """A person lets an agent in; gives its token, of which only the hash is kept."""
+        if not _AGENT_NAME.fullmatch(name):
+            raise Refused(f"{name!r} is no name for an agent: it has 1 to 40 of a-z, 0-9, `.`, `_` and `-`, and begins "
+                          "with a letter or a digit.")
+        if role not in ROLES[PrincipalKind.AGENT]:
+            raise Refused(f"The scope of an agent is {', '.join(sorted(ROLES[PrincipalKind.AGENT]))}, not {role!r}.")
+        if await self._parts.ledger.look(tokens_and_pins.pin_kept) is None:
+            raise Refused("There is no PIN yet. Once an agent is here, acts of people need one: set it first, with "
+                          "`keep agent pin`.")
+        token, agent = tokens_and_pins.new_token(), Principal(PrincipalKind.AGENT, name, Role(role))
+        await self._unless_overtaken(self._parts.ledger.write(
+            proofs.add_agent, agent, tokens_and_pins.token_hash(token), actor, barrier=True))
+        return token
+
+    async def agent_remove(self, name: str, actor: str) -> None:
+        """A person lets an agent in no more."""
+        agent = Principal(PrincipalKind.AGENT, name, Role.LOOK)
+        await self._unless_overtaken(self._parts.ledger.write(proofs.remove_agent, agent, actor, barrier=True))
+
+    async def set_pin(self, pin: str, actor: str) -> None:
+        """A person chooses the PIN."""
+        made = await asyncio.to_thread(tokens_and_pins.pin_hash, pin)
+        await self._parts.ledger.write(proofs.set_pin, made, actor, barrier=True)
 
     @_once
     async def pause(self, workflow: str, actor: str, shown: int | None = None) -> None:
@@ -304,6 +377,17 @@ class Commands:
             raise Refused(f"The workflow {workflow!r} has no failed run. Use deploy for a new version.")
         offered = repair.Fix(source, impact, note)
         return await self._unless_overtaken(repair.fix(self._parts, run_record(row), offered, actor))
+
+    async def evidence(self, workflow: str) -> repair.Evidence:
+        """What is known about the run that failed, for whoever wants to offer a repair."""
+        row = await self._failed((await self._workflow(workflow))["id"])
+        if row is None or row["reason"] != Reason.LOGIC:
+            raise Refused(f"The workflow {workflow!r} has no run that failed by a fault of its script.")
+        run = run_record(row)
+        tried = await self._parts.ledger.one("repair_of_run", run_id=run.id)
+        if tried is not None and tried["status"] == RepairStatus.WAITING:
+            raise Refused(f"A repair of the run {run.id} waits for you: `keep show {tried['id']}`.")
+        return await self._parts.ledger.look(repair.evidence, self._parts, run)
 
     async def _failed(self, workflow_id: str) -> Row | None:
         """The first run of a workflow that failed by a fault of the script; if none did, the run that holds it."""

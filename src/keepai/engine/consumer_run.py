@@ -9,6 +9,7 @@ from ..ledger.base import Reader, Row
 from ..ledger.transitions import mutations, runs
 from ..ledger.transitions.events import Publication
 from ..ledger.transitions.mutations import Intent
+from ..ledger.transitions.recordings import Recorded
 from ..ledger.transitions.runs import ConsumerEnd, Prepared
 from ..model.clock import iso
 from ..model.codec import canonical
@@ -19,10 +20,12 @@ from ..model.records import Mutation, Run
 from ..model.states import Phase, Status
 from ..runtime.base import Fixed, Operation
 from . import approval, mutation, prepare_result
+from .gate import Gate
 from .mutation import Unit
 from .outcome import NONE, check_fits
 from .prepare_result import Wishes, wishes_of
 from .producer_run import grows, kept_state
+from .recording import made_of
 from .relaunch import last_mutation
 from .run_context import RunContext
 
@@ -68,7 +71,7 @@ async def _prepare(context: RunContext) -> tuple[Chosen, Mutation | None]:
     Gives the mutation too, if its intent could be recorded in the same commit."""
     ledger, gone, sent = context.parts.ledger, set[str](), None
     while True:
-        chosen = await _choose(context)
+        chosen = await choose(context)
         trace, prepared = context.trace.take(), chosen.prepared
         try:
             if chosen.intent is None:
@@ -91,7 +94,7 @@ async def _prepare(context: RunContext) -> tuple[Chosen, Mutation | None]:
             context.trace.warning(Step.PREPARE, f"{error.message} So prepare is run again.")
 
 
-async def _choose(context: RunContext) -> Chosen:
+async def choose(context: RunContext) -> Chosen:
     """Run `prepare` once."""
     ended, gate = await context.step(Step.PREPARE, (context.state,))
     warnings: list[str] = []
@@ -99,7 +102,10 @@ async def _choose(context: RunContext) -> Chosen:
     result = prepare_result.parse(ended, context.handler, policy, warnings)
     for text in warnings:
         context.trace.warning(Step.PREPARE, text)
-    prepared, intent = Prepared(gate.begun_ms, result.text, result.wanted, policy.run_bytes_max), None
+    prepared = Prepared(
+        gate.begun_ms, result.text, result.wanted, policy.run_bytes_max,
+        context.recorded(gate, idle=not result.wanted))
+    intent = None
     if ended.ahead is not None and result.wanted and all(address in gate.given for address in result.wanted):
         unit = _unit([gate.given[address] for address in result.wanted], result.wishes.title)
         intent = await mutation.plain_intent(context, ended.ahead, unit)
@@ -116,14 +122,14 @@ async def _mutate(context: RunContext, chosen: Chosen | None, sent: Mutation | N
     if sent is not None:
         context.at = Step.MUTATE
         return await mutation.complete(context, sent, Step.MUTATE) is not None
-    called = await _called(context, chosen) if context.handler.has_mutate else None
+    called = await called_by(context, chosen) if context.handler.has_mutate else None
     if called is not None:
         return await mutation.perform(context, called, _unit(context.reserved, title)) is not None
     await _advance(context, Phase.EMITTING, NONE)
     return True
 
 
-async def _called(context: RunContext, chosen: Chosen | None) -> Operation | None:
+async def called_by(context: RunContext, chosen: Chosen | None) -> Operation | None:
     """The call that `mutate` makes, given the pinned PrepareResult. It was tried with the events as `prepare` was shown
     them; if the pinned ones differ, that does not count."""
     run = context.run
@@ -161,24 +167,33 @@ async def _next(context: RunContext, wishes: Wishes) -> Run | None:
     assert run.outcome is not None, run
     publications: tuple[Publication, ...] = ()
     state: str | None = None
+    recorded: Recorded | None = None
     if context.handler.has_next:
         await _check_result(context)
-        prepared, cuts = context.prepared()
-        ended, gate = await context.step(Step.NEXT, (prepared, run.outcome), cuts=cuts, state=context.state)
-        publications = tuple(gate.gathered.publications.values())
-        state = kept_state(parts, ended.value, context.handler.name)
+        publications, state, gate = await follow_up(context)
+        idle = not publications and state in (None, context.state)
+        recorded = context.recorded(gate, made_of((), publications, state), idle=idle)
     nothing_taken = not context.reserved
     end = ConsumerEnd(
         publications=publications, depth=await _depth(context, publications) if publications else 0,
         revisions_max=parts.policy.revisions_max, state=state, state_grows=grows(context, state),
         wake_at=_wake_at(context, wishes.wake_at), trace=context.trace.take(),
         recheck_at=parts.clock.now_ms() + int(parts.policy.recheck_s * 1000) if nothing_taken else None,
+        recorded=recorded,
     )
     context.leave_state(state)
     leaves = {"observed": run.observed, "progressed": int(not nothing_taken), "wake_at": end.wake_at,
               "recheck_at": end.recheck_at}
     follows = await context.follows(leaves, publications)
     return await parts.ledger.write(runs.commit_consumer, run, end, follows)
+
+
+async def follow_up(context: RunContext) -> tuple[tuple[Publication, ...], str | None, Gate]:
+    """Run `next`: what it publishes, and the state that it leaves."""
+    prepared, cuts = context.prepared()
+    ended, gate = await context.step(Step.NEXT, (prepared, context.run.outcome), cuts=cuts, state=context.state)
+    state = kept_state(context.parts, ended.value, context.handler.name)
+    return tuple(gate.gathered.publications.values()), state, gate
 
 
 async def _depth(context: RunContext, publications: Sequence[Publication]) -> int:

@@ -103,14 +103,14 @@ async def deploy(
     if planned.same and existing:
         version = planned.version
         await parts.ledger.write(workflows.grant_all, existing, version.grants, actor, version.waiting, barrier=True)
-        return await parts.ledger.look(_deployment, parts, existing, planned)
+        return await parts.ledger.look(deployment_of, parts, existing, planned)
     try:
         new_id = await parts.ledger.write(
             workflows.deploy, existing, planned.version, planned.number, planned.before, barrier=True,
         )
     except Conflict as error:
         raise Refused(f"{error.message} Somebody deployed meanwhile: look at it, then deploy again.") from error
-    return await parts.ledger.look(_deployment, parts, new_id, planned)
+    return await parts.ledger.look(deployment_of, parts, new_id, planned)
 
 
 async def plan(
@@ -229,9 +229,17 @@ def _wanted(parts: Parts, grants: Grants, manifest: Manifest) -> dict[str, Grant
         grants = {ALL: Mode.ALLOW.value}
     if grants.get(ALL, Mode.ALLOW.value) != Mode.ALLOW.value:
         raise ConfigError(f'"all" can only be allowed, not {grants[ALL]!r}: name what shall be asked for, or denied.')
-    every = dict.fromkeys(manifest.capabilities, Mode.ALLOW.value) if ALL in grants else {}
+    every = {capability: _mode_in_all(parts, capability).value for capability in manifest.capabilities
+             } if ALL in grants else {}
     rules = {**every, **{capability: rule for capability, rule in grants.items() if capability != ALL}}
     return {capability: bound(parts, capability, grant_of(rule, capability)) for capability, rule in rules.items()}
+
+
+def _mode_in_all(parts: Parts, capability: str) -> Mode:
+    """What "all" grants: a mutation that only its server describes is asked for, until a person allows it by name."""
+    connector, _, operation = capability.partition(".")
+    spec = parts.connectors[connector].operations.get(operation) if connector in parts.connectors else None
+    return Mode.ASK if spec and spec.asks and spec.kind is Kind.MUTATION else Mode.ALLOW
 
 
 def _configured(
@@ -328,7 +336,8 @@ def modes_of(read: Reader, parts: Parts, workflow_id: str) -> dict[str, str]:
     }
 
 
-def _deployment(read: Reader, parts: Parts, workflow_id: str, planned: Plan) -> Deployment:
+def deployment_of(read: Reader, parts: Parts, workflow_id: str, planned: Plan) -> Deployment:
+    """What a deploy did."""
     modes = modes_of(read, parts, workflow_id)
     needed = planned.manifest.capabilities
     before = None if planned.same or planned.before is None else "{}.{}".format(*planned.before)

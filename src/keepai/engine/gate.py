@@ -28,6 +28,7 @@ from ..script.manifest import Handler, Manifest
 from . import outside
 from .host_parts import Parts
 from .permission import Permissions
+from .recording import Recorder
 from .trace import Trace
 
 T = TypeVar("T")
@@ -68,8 +69,10 @@ class Gate:
     def __init__(
         self, parts: Parts, run: Run, manifest: Manifest, handler: Handler, step: Step,
         permissions: Permissions, trace: Trace, begun_ms: int, items: Work | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self.begun_ms = begun_ms  # when the step began
+        self.recorder = recorder
         self._parts, self._run, self._manifest, self._handler = parts, run, manifest, handler
         self._step, self._permissions, self._trace, self._items = step, permissions, trace, items
         self.gathered = Gathered()
@@ -150,7 +153,7 @@ class Gate:
 
     def _peek(self, read: Reader, topic: Json, options: Json) -> Reply:
         """A page of what waits: as many events as fit its bounds, and where to go on if more wait."""
-        policy, found = self._parts.policy, list[Shown]()
+        policy, found, looked = self._parts.policy, list[Shown](), list[Row]()
         name, cursor = self._subscribed(topic, "peek"), options.get("after") if isinstance(options, dict) else None
         if cursor is not None and not (isinstance(cursor, str) and _CURSOR.fullmatch(cursor)):
             raise RuleBroken(
@@ -166,14 +169,21 @@ class Gate:
             for row in rows:
                 event = shown_event(name, row["message_id"], row["payload"])
                 left -= size(event.text) + len(",")
+                looked.append(row)
                 if found and (left < 0 or len(found) == limit):
+                    self._record_page(name, cursor, looked, whole=False)
                     text, cuts = listed_events(found)
                     return Reply(text, f'{{"cursor":"{last}"}}', cuts=cuts)
                 found.append(event)
                 self.given[name, row["message_id"]] = row
                 last = row["seq"]
+        self._record_page(name, cursor, looked, whole=True)
         text, cuts = listed_events(found)
         return Reply(text, cuts=cuts)
+
+    def _record_page(self, topic: str, cursor: str | None, rows: list[Row], *, whole: bool) -> None:
+        if self.recorder is not None:
+            self.recorder.page(topic, int(cursor or 0), rows, whole=whole)
 
     def _get_by_ids(self, read: Reader, topic: Json, ids: Json) -> Reply:
         name = self._subscribed(topic, "getByIds")
@@ -188,7 +198,10 @@ class Gate:
                 "event_find", workflow_id=self._run.workflow_id, topic=name,
                 message_id=check_id(message_id, "a messageId in getByIds"),
             )
-            if row and row["status"] == "pending" and row["reserved_by"] is None:
+            waits = row is not None and row["status"] == "pending" and row["reserved_by"] is None
+            if self.recorder is not None:
+                self.recorder.by_id(name, str(message_id), row if waits else None)
+            if row and waits:
                 found.append(shown_event(name, row["message_id"], row["payload"]))
                 self.given[name, row["message_id"]] = row
                 taken += size(found[-1].text)
@@ -328,12 +341,15 @@ class Gate:
         seconds, skipped = self._parts.policy.call_s, list[str]()
         call = outside.call_of(
             self._run, seconds, lambda text: self._trace.log(self._step, connector, str(text)), skip=skipped.append,
+            lock_fd=self._parts.ledger.lock_fd,
         )
         reply = await outside.read(spec, operation.name, params, call, seconds)
         if skipped:
             named = "; ".join(skipped[:_NAMED_MAX]) + ("; …" if len(skipped) > _NAMED_MAX else "")
             told = f"could not read {len(skipped):,} of what it found, and left it out: {named}"
             self._trace.warning(self._step, f"ctx.{operation.name} {told}")
+        if self.recorder is not None:
+            self.recorder.read(operation.name, params, reply)
         return reply
 
 

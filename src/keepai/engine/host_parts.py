@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,6 +55,7 @@ class Parts:
     questions: set[asyncio.Task[None]] = field(default_factory=set)  # the same, of questions what became of a mutation
     put_back: Mapping[str, Row] = field(default_factory=dict)  # workflows in restored_ledger.py, by id
     inboxes: Mapping[str, Inbox] = field(default_factory=dict)  # the connectors that take deliveries in
+    recorded: Counter[str] = field(default_factory=Counter)  # how many steps of each workflow this host recorded
     line: Line = field(default_factory=Line)  # who waits for a connection that has a limit
     wake: Callable[[str | None], None] = _nobody  # has the host look at a workflow again
     _scripts: dict[tuple[str, int, int], Loaded] = field(default_factory=dict)

@@ -60,7 +60,7 @@ class Wanted:
 
 async def perform(context: RunContext, operation: Operation, unit: Unit) -> str | None:
     """Check, record, send, record; the result as it is kept, or None if the run has to wait."""
-    wanted, ledger = _wanted(context, operation, unit.step), context.parts.ledger
+    wanted, ledger = checked_call(context, operation, unit.step), context.parts.ledger
     decision = await ledger.look(_decide, context, wanted, unit)
     if decision.applied is not None:
         return await _use_applied(context, decision.applied, wanted.spec, decision.intent, unit.step)
@@ -101,7 +101,7 @@ def _decide(read: Reader, context: RunContext, wanted: Wanted, unit: Unit) -> De
 
     What is answered from the ledger does not count as sent: a replay gets as far as it likes."""
     parts, run, operation = context.parts, context.run, wanted.operation
-    earlier = read.all("mutation_same", workflow_id=run.workflow_id, mutation_key=_key(run, wanted, unit))
+    earlier = read.all("mutation_same", workflow_id=run.workflow_id, mutation_key=key_of(run, wanted, unit))
     intent = _intent(parts, run, wanted, unit, sum([
         r["status"] == MutationStatus.FAILED and r["resolution"] is None and r["doubted_at"] is None for r in earlier
     ]))
@@ -160,7 +160,7 @@ async def plain_intent(context: RunContext, operation: Operation, unit: Unit) ->
     began; if anybody has changed something since, or the same was sent before, the intent is not recorded."""
     permissions, ledger, name = context.permissions, context.parts.ledger, operation.name
     try:
-        wanted = _wanted(context, operation, Step.MUTATE)
+        wanted = checked_call(context, operation, Step.MUTATE)
         judged = permissions.judge(name, wanted.params, may_ask=True, used=(
             await ledger.look(permissions.used, name) if permissions.counts(name) else Use()))
         if judged.mode is Mode.ASK:
@@ -209,7 +209,7 @@ async def perform_approved(context: RunContext, approved: Approval) -> str | Non
     return await complete(context, mutation, Step.ROUTINE if mutation.item_id else Step.MUTATE)
 
 
-def _wanted(context: RunContext, operation: Operation, step: Step) -> Wanted:
+def checked_call(context: RunContext, operation: Operation, step: Step) -> Wanted:
     """A call whose parameters fit its operation, or an error that names its place."""
     check_allowed(step, operation, mutate_reads=False)
     connector, _, name = operation.name.partition(".")
@@ -238,7 +238,7 @@ def _wanted(context: RunContext, operation: Operation, step: Step) -> Wanted:
         raise fault from error
 
 
-def _key(run: Run, wanted: Wanted, unit: Unit) -> str:
+def key_of(run: Run, wanted: Wanted, unit: Unit) -> str:
     """What is the same for the same thing for the same unit."""
     connector, _, operation = wanted.operation.name.partition(".")
     return digest(
@@ -248,7 +248,7 @@ def _key(run: Run, wanted: Wanted, unit: Unit) -> str:
 def _intent(parts: Parts, run: Run, wanted: Wanted, unit: Unit, refusals: int) -> Intent:
     """What is about to be sent, if the outside system itself has refused the same so often before."""
     connector, _, operation = wanted.operation.name.partition(".")
-    key, payload = _key(run, wanted, unit), wanted.payload
+    key, payload = key_of(run, wanted, unit), wanted.payload
     # The same for every send of the same thing, unless the outside system itself refused it before.
     sent_as = reconcile.key_of_try(digest(key, payload)[:40], refusals + 1)
     return Intent(

@@ -8,6 +8,7 @@ from ..model.operations import Step
 from ..model.records import Run
 from . import scheduler
 from .host_parts import Parts
+from .recording import made_of
 from .run_context import RunContext
 
 
@@ -17,10 +18,12 @@ async def execute(context: RunContext) -> Run | None:
     ended, gate = await context.step(Step.PRODUCER, (context.state,))
     state, due_at = kept_state(parts, ended.value, context.handler.name), await next_run_at(context)
     inputs, publications = tuple(gate.gathered.inputs.values()), tuple(gate.gathered.publications.values())
+    idle = not inputs and not publications and state in (None, context.state)
     follows = await context.follows({"next_run_at": due_at}, publications)
     return await parts.ledger.write(
         runs.commit_producer, run, inputs, publications, state, due_at, context.trace.take(), follows,
         grows(context, state), parts.policy.revisions_max,
+        context.recorded(gate, made_of(inputs, publications, state), idle=idle),
     )
 
 

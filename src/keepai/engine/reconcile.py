@@ -105,6 +105,7 @@ async def ask(parts: Parts, run: Run, spec: OperationSpec, mutation: Mutation, *
     for key in dict.fromkeys(keys):
         call = outside.call_of(
             run, seconds, lambda text: None, attempt=mutation.attempts, idempotency_key=key,
+            lock_fd=parts.ledger.lock_fd,
             since_ms=min(mutation.first_sent_at, back["since_at"]) if back else mutation.first_sent_at,
         )
         verdict = await outside.reconcile(

@@ -2,9 +2,9 @@
 
 A hook (a model, a program, a person's tool) is given the evidence of a `failed:logic` run and may offer a script.
 The host refuses one that is not valid, changes the topics, the names of events or the failing handler, uses more than
-before, or exceeds the budget. Every other one waits for a person, with the list of what the faulty version touched: no
-rule here can see that a script sends to another recipient, and what its author says of it decides nothing. An unknown
-outcome never comes here.
+before, or exceeds the budget. Every other one is tried on recorded runs (repair_gate.py), and goes live by itself if
+these show that it changes nothing else. If not, it waits for a person, with the list of what the faulty version
+touched. What its author says of it decides nothing. An unknown outcome never comes here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from ..script.check import check
 from ..script.message_ids import renamed
 from . import failure
 from .deploy import Plan, plan
-from .host_parts import Parts
+from .host_parts import Loaded, Parts
+from .repair_gate import try_repair
 
 IMPACTS = ("safe", "potentially_impactful")
 
@@ -115,7 +116,7 @@ async def ask_hook(parts: Parts, run: Run, actor: str) -> None:
 async def fix(parts: Parts, run: Run, offered: Fix, actor: str) -> str:
     """The same door for a person or an agent; gives the id of the try. Raises what the rules refuse.
 
-    It waits like any other: who offers a script does not also approve it. A person who is sure deploys it."""
+    It is judged like any other: who offers a script does not also approve it. A person who is sure deploys it."""
     if run.state is not Status.FAILED or run.reason is not Reason.LOGIC:
         raise Refused(f"Run {run.id} is {run.status}: there is no fault of the script to mend. Use deploy instead.")
     tried = await parts.ledger.one("repair_of_run", run_id=run.id)
@@ -134,19 +135,24 @@ async def fix(parts: Parts, run: Run, offered: Fix, actor: str) -> str:
 
 
 async def _offer(parts: Parts, run: Run, repair_id: str, offered: Fix, actor: str) -> None:
-    """Check what is offered, and have it wait for a person."""
+    """Check what is offered, try it, and let it in or have it wait for a person."""
     if offered.impact is not None and offered.impact not in IMPACTS:
         raise Refused(f"The impact of a repair must be one of {', '.join(IMPACTS)}, not {offered.impact!r}.")
-    await _planned(parts, run, offered, actor)
-    await parts.ledger.write(
-        repairs.offer_repair, repair_id, run, offered.source, offered.impact, sound(offered.note), barrier=True,
-    )
+    planned = await planned_repair(parts, run, offered, actor)
+    before = (await parts.ledger.look(parts.script, run.workflow_id, run.number)).manifest
+    trial = await try_repair(parts, run, before, Loaded(offered.source, planned.manifest))
+    offer = repairs.Offer(offered.source, offered.impact, sound(offered.note), encode(trial.to_json()))
+    if trial.waits is None:
+        await parts.ledger.write(
+            repairs.admit_repair, repair_id, run, offer, planned.version, planned.number, barrier=True)
+    else:
+        await parts.ledger.write(repairs.offer_repair, repair_id, run, offer, barrier=True)
 
 
 async def approve(parts: Parts, run: Run, row: Row, act: ShownAct) -> None:
     """A person has looked at what the faulty version touched and lets the repair in."""
     offered = Fix(row["source"], row["impact"], row["note"] or "")
-    planned = await _planned(parts, run, offered, act.actor)
+    planned = await planned_repair(parts, run, offered, act.actor)
     await parts.ledger.write(
         as_shown(repairs.deploy_repair), act, row["id"], run, planned.version, planned.number, barrier=True,
     )
@@ -184,7 +190,8 @@ async def _offered(parts: Parts, known: Evidence) -> tuple[Fix | None, str]:
     return None, f"the repair hook answered with a {type(answer).__name__}, not with a script or a Fix"
 
 
-async def _planned(parts: Parts, run: Run, offered: Fix, actor: str) -> Plan:
+async def planned_repair(parts: Parts, run: Run, offered: Fix, actor: str) -> Plan:
+    """The version that a repair would be; raises what breaks a rule of the host."""
     planned = await plan(
         parts, offered.source, workflow_id=run.workflow_id, grants=None, author="maintainer",
         impact=offered.impact or "potentially_impactful", strand=False, actor=actor,

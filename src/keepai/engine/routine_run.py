@@ -24,6 +24,7 @@ from .gate import check_spent, check_title
 from .mutation import Unit
 from .outcome import check_fits
 from .producer_run import grows, kept_state, next_run_at
+from .recording import made_of
 from .relaunch import in_flight
 from .run_context import RunContext
 
@@ -40,15 +41,16 @@ async def execute(context: RunContext) -> Run | None:
     approved = await ledger.look(approval.of_run, context.run) if context.run.state is Status.PAUSED else None
     if approved is not None and await mutation.perform_approved(context, approved) is None:
         return None
-    fixed = await ledger.look(_fixed_by_lineage, context.run)
+    fixed = await ledger.look(fixed_by_lineage, context.run)
     try:
-        ended, _ = await context.step(Step.ROUTINE, (context.state,), items=Items(context), fixed=fixed)
+        ended, gate = await context.step(Step.ROUTINE, (context.state,), items=Items(context), fixed=fixed)
     except Suspended:
         return None
     state, due_at = kept_state(context.parts, ended.value, context.handler.name), await next_run_at(context)
     follows = await context.follows({"next_run_at": due_at}, ())
     return await ledger.write(
         runs.commit_routine, context.run, state, due_at, context.trace.take(), follows, grows(context, state),
+        recorded=context.recorded(gate, made_of((), (), state), idle=state in (None, context.state)),
     )
 
 
@@ -57,7 +59,7 @@ class Items:
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
-        self._current: Row | None = None
+        self.current: Row | None = None  # the item at work
         self._suspended = False  # the run waits, and why is on record
         self._bytes = 0  # of the items that it has begun and that are new
 
@@ -68,21 +70,24 @@ class Items:
             await self._end(external_id)
             return Reply("null")
         name = check_id(external_id, "withItem: id")
-        if self._current is not None:
-            at_work = self._current["external_id"]
+        if self.current is not None:
+            at_work = self.current["external_id"]
             nested = "in itself" if at_work == name else f"while {shown(at_work)} is at work"
             raise RuleBroken(
                 f"ctx.withItem: {shown(name)} was begun {nested}. Items are worked on one after the other: "
                 "write `await ctx.withItem(…)` in a plain loop, and never inside another item."
             )
         named = check_title(title, "withItem", self._context.trace, Step.ROUTINE)
-        item = self._current = await self._begin(name, named)
+        item = self.current = await self.begin(name, named)
         self._context.item_id = str(item["id"])
+        if _unfinished(item) and self._context.gate is not None and self._context.gate.recorder is not None:
+            self._context.gate.recorder.open_item(name)
         is_done = Reply.of({"isDone": not _unfinished(item)})
         fixed = await self._context.parts.ledger.look(_fixed_by_item, self._context.run, item)
         return replace(is_done, fixed=fixed)
 
-    async def _begin(self, name: str, title: str) -> Row:
+    async def begin(self, name: str, title: str) -> Row:
+        """Find an item, or make it one of the workflow's."""
         ledger, run = self._context.parts.ledger, self._context.run
         known = await ledger.one("item_find", workflow_id=run.workflow_id, external_id=name)
         if known is not None and not _unfinished(known):
@@ -93,16 +98,20 @@ class Items:
         return await ledger.write(items.begin_item, run, name, title)
 
     async def _end(self, external_id: Json) -> None:
-        current, self._current = self._current, None
+        current, self.current = self.current, None
         self._context.item_id = None
         if current is None or current["external_id"] != external_id:
             raise RuleBroken(f"ctx.withItem: {shown(external_id)} is not the item at work.")
         if _unfinished(current):
-            await self._context.parts.ledger.write(items.end_item, self._context.run, current["id"])
+            await self.finish(current)
+
+    async def finish(self, item: Row) -> None:
+        """The script's function for an item has returned."""
+        await self._context.parts.ledger.write(items.end_item, self._context.run, item["id"])
 
     async def mutate(self, operation: Operation) -> Reply:
         """A side effect of the item at work: its result, from the outside system or from the ledger."""
-        item = self._current
+        item = self.current
         if item is None:
             raise RuleBroken(
                 f"ctx.{operation.name} is a mutation outside of an item. "
@@ -114,11 +123,12 @@ class Items:
                 "would do its work again. Begin its function with `if (ctx.item.isDone) return;`."
             )
         unit = Unit(Step.ROUTINE, encode(["item", item["external_id"], item["attempt"]]), item["title"], item["id"])
-        result = await _to_its_end(self._perform(operation, unit))
+        result = await _to_its_end(self.perform(operation, unit))
         check_fits(result, operation.name, self._context.parts.policy.message_bytes_max)
         return Reply(result)
 
-    async def _perform(self, operation: Operation, unit: Unit) -> str:
+    async def perform(self, operation: Operation, unit: Unit) -> str:
+        """Make a mutation, or find what came of it; its result as it is kept."""
         result = await mutation.perform(self._context, operation, unit)
         if result is None:
             self._suspended = True
@@ -127,14 +137,14 @@ class Items:
 
     async def begin_again(self) -> None:
         """The script's worker died: what it began stands in the ledger, and a replay finds it there."""
-        run, self._current = self._context.run, None
+        run, self.current = self._context.run, None
         if self._suspended:
             raise Suspended(f"Run {run.id} waits.")
         if await self._context.parts.ledger.look(in_flight, run) is not None:
             raise OutcomeUnknown("The script's worker died during the call; it may or may not have happened.")
 
 
-def _fixed_by_lineage(read: Reader, run: Run) -> Fixed:
+def fixed_by_lineage(read: Reader, run: Run) -> Fixed:
     """Time and chance outside of items: the same in all runs of a lineage, whose beginning is the time."""
     first = read.one("run_by_id", run_id=run.lineage)
     assert first is not None, run

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from ..ledger.base import Reader, Row
 from ..ledger.transitions.events import Publication
+from ..ledger.transitions.recordings import Recorded
 from ..ledger.transitions.runs import Follows, last_number
+from ..model.codec import encode
 from ..model.errors import HostFault, OutcomeUnknown, RuleBroken, WorkerDied
 from ..model.fast_record import fast_record
 from ..model.flow_limits import Rule
@@ -22,6 +24,7 @@ from .gate import Gate, Work
 from .host_parts import TRIES_MAX, Loaded, Parts
 from .next_turn import rules_of
 from .permission import Permissions, grants_of
+from .recording import TRIM_EVERY, Recorder
 from .relaunch import in_flight
 from .trace import Trace
 
@@ -55,6 +58,7 @@ class RunContext:
             parts.policy.trace_bytes_per_run_max,
         )
         self.at: Step | None = None  # the last step that began
+        self.gate: Gate | None = None  # its gate, as far as it ran here
         self.item_id: str | None = None  # the item in whose function a routine is
         self.sends = 0  # mutations of a routine that no ledger answered
         self._left: tuple[str | None] | None = None  # the state that the run's commit leaves, if that is known
@@ -101,14 +105,12 @@ class RunContext:
         self.at, parts = step, self.parts
         tried = step is Step.PREPARE and self.handler.has_mutate
         for _ in range(TRIES_MAX):
-            begun_ms = parts.clock.now_ms()
-            gate = Gate(
-                parts, self.run, self.loaded.manifest, self.handler, step, self.permissions, self.trace, begun_ms,
-                items,
-            )
+            begun_ms = self.begin(step)
+            gate = self.gate = self.gate_of(step, begun_ms, items)
             job = Job(
                 source=self.loaded.source, step=step, handler=self.handler.name, args=args, state=state,
-                surface=parts.surface, allowed=self._allowed(step), limits=parts.limits(), fixed=fixed,
+                surface=parts.surface, allowed=self._allowed(step), limits=parts.limits(),
+                fixed=fixed or Fixed.by(encode([step.value, self.run.id]), begun_ms),
                 begun_ms=begun_ms, ahead=Ahead(self._allowed(Step.MUTATE), begun_ms) if tried else None, cuts=cuts,
             )
             try:
@@ -123,6 +125,31 @@ class RunContext:
             f"it is not tried again by itself. The last time: {last.message} Look at the machine's memory and at the "
             "host's log, then retry the run."
         ) from last
+
+    def begin(self, step: Step) -> int:
+        """The moment at which a step begins: the time that it sees."""
+        return self.parts.clock.now_ms()
+
+    def gate_of(self, step: Step, begun_ms: int, items: Work | None) -> Gate:
+        """What answers a step."""
+        parts, recorder = self.parts, None
+        if parts.policy.recordings == "on":
+            recorder = Recorder(step, begun_ms, self.state, parts.policy, parts.redactor)
+        return Gate(
+            parts, self.run, self.loaded.manifest, self.handler, step, self.permissions, self.trace, begun_ms, items,
+            recorder,
+        )
+
+    def recorded(self, gate: Gate | None, made: str | None = None, *, idle: bool = False) -> Recorded | None:
+        """What a step was given, for the commit that ends it; `made` stands for what it brought about. A step that was
+        given nothing and brought nothing about (`idle`) is not recorded."""
+        recorder = gate.recorder if gate is not None else None
+        if recorder is None or (idle and not recorder.something):
+            return None
+        counted = self.parts.recorded
+        counted[self.run.workflow_id] += 1
+        trims = counted[self.run.workflow_id] % TRIM_EVERY == 0
+        return recorder.take(made, self.parts.policy.recordings_max if trims else 0)
 
     async def follows(self, leaves: Mapping[str, object], published: Sequence[Publication]) -> Follows | None:
         """What begins in the commit that ends the run, which leaves this in its handler's row."""

@@ -12,7 +12,7 @@ from ..model.errors import (
     in_words,
 )
 from ..model.records import Run
-from ..model.states import Phase, Status
+from ..model.states import Phase, Reason, Status
 from ..script.manifest import HandlerKind
 from . import consumer_run, failure, permission, producer_run, reconcile, routine_run
 from .host_parts import Parts
@@ -83,4 +83,6 @@ async def _stop(parts: Parts, run: Run, context: RunContext | None, error: KeepE
         return
     item_id = context.item_id if context else None
     why = failure.stop(error, run, step, parts.policy, parts.clock.now_ms(), item_id)
-    await parts.ledger.write(runs.stop, run, why, trace)
+    faulty = why.reason is Reason.LOGIC and context is not None  # a repair is tried with what the script was given
+    recorded = context.recorded(context.gate) if faulty and context is not None else None
+    await parts.ledger.write(runs.stop, run, why, trace, recorded)

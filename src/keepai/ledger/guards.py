@@ -18,10 +18,11 @@ BINDINGS: Mapping[str, tuple[str, str]] = {
     "phase": ("run", "phase"), "status": ("run", "status"), "mutation": ("mutation", "status"),
     "event": ("event", "status"), "input": ("input", "status"), "item": ("item", "status"),
     "repair": ("repair", "status"), "approval": ("approval", "status"), "workflow": ("workflow", "status"),
+    "proposal": ("proposal", "status"),
 }
 
 NEVER_DELETED = ("workflow", "script", "input", "event", "event_cause", "run", "reservation", "item", "item_run",
-                 "mutation", "approval", "repair", "account", "account_subject", "action", "put_back")
+                 "mutation", "approval", "repair", "proposal", "account", "account_subject", "action", "put_back")
 NEVER_CHANGED = ("account", "account_subject", "action", "script", "put_back")
 
 
@@ -114,6 +115,14 @@ def _frozen() -> Iterator[RowGuard]:
     yield RowGuard(
         "approval_call_final", "update of run_id, capability, account, intent, digest", "approval",
         "what was shown for approval never changes",
+    )
+    yield RowGuard(
+        "proposal_text_final", "update of workflow_id, name, proposer, source, cases, wanted, why, work", "proposal",
+        "what was proposed never changes",
+    )
+    yield RowGuard(
+        "proposal_ended_final", "update", "proposal", "a proposal that was decided never changes",
+        "old.status <> 'waiting'",
     )
     # A unique index of what is applied would be a second one over the same keys, written by every run.
     yield RowGuard(

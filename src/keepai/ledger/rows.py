@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
-from ..model.codec import stored
-from ..model.records import Approval, Error, Item, Mutation, Run, Script
-from ..model.states import ApprovalStatus, ItemStatus, MutationStatus, Phase, Reason, Status
+from ..model.codec import Json, stored
+from ..model.records import Approval, Error, Item, Mutation, Proposal, Run, Script
+from ..model.states import ApprovalStatus, ItemStatus, MutationStatus, Phase, ProposalStatus, Reason, Status
 from .base import Row
 
 _RUN_AS_IS = (
@@ -26,6 +26,10 @@ _APPROVAL_AS_IS = (
 )
 _ITEM_AS_IS = (
     "id", "workflow_id", "external_id", "title", "attempt", "input_id", "handler", "created_at", "updated_at",
+)
+_PROPOSAL_AS_IS = (
+    "id", "workflow_id", "name", "proposer", "source", "cases", "why", "digest", "note", "expires_at", "created_at",
+    "updated_at",
 )
 _SCRIPT = (
     "workflow_id", "major", "minor", "source", "hash", "manifest", "author", "impact", "created_at", "activated_at",
@@ -57,6 +61,15 @@ def item_record(row: Row) -> Item:
 def approval_record(row: Row) -> Approval:
     """A call that waits for a person, or waited."""
     return Approval(**_pick(row, _APPROVAL_AS_IS), status=ApprovalStatus(row["status"]))
+
+
+def proposal_record(row: Row) -> Proposal:
+    """A script that somebody proposes."""
+    wanted, facts = cast("dict[str, Json]", stored(row["wanted"])), cast("dict[str, Json]", stored(row["facts"]))
+    return Proposal(
+        **_pick(row, _PROPOSAL_AS_IS), status=ProposalStatus(row["status"]), wanted=wanted, facts=facts,
+        work=stored(row["work"]) if row["work"] is not None else None,
+    )
 
 
 def script_record(row: Row) -> Script:

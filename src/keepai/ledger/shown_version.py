@@ -15,7 +15,8 @@ from .rows import run_record
 #: The beginning of an id → the statement that finds the thing, and its parameter.
 _BY_ID = {
     "wf": ("workflow_by_id", "workflow_id"), "run": ("run_by_id", "run_id"), "mut": ("mutation_by_id", "mutation_id"),
-    "apr": ("approval_by_id", "approval_id"), "fix": ("repair_by_id", "repair_id"), "evt": ("event_by_id", "event_id"),
+    "apr": ("approval_by_id", "approval_id"), "fix": ("repair_by_id", "repair_id"),
+    "prp": ("proposal_by_id", "proposal_id"), "evt": ("event_by_id", "event_id"),
     "inp": ("input_by_id", "input_id"), "itm": ("item_by_id", "item_id"),
 }
 

@@ -16,6 +16,7 @@ from ..model.ids import known_number, known_text, number_of, text_of
 #: Parameters and columns that hold an id.
 IDS = frozenset((
     "id", "workflow_id", "run_id", "event_id", "input_id", "item_id", "mutation_id", "approval_id", "repair_id",
+    "proposal_id",
     "new_run_id", "lineage", "retry_of", "reserved_by", "created_by", "held_by", "host", "sender", "ledger",
     "first_id", "last_id", "text_id",
 ))

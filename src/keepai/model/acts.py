@@ -73,6 +73,11 @@ ACTS: Mapping[str, Act] = MappingProxyType({
         _AGENTS_TOO, ("workflow",),
         {"wf": _TEXT, "source": _TEXT, "impact": Param((str, type(None))), "note": Param((str,))},
         "Offer a repair for the run that failed.", "keep fix {wf} FILE"),
+    "propose": Act(
+        _AGENTS_TOO, (),
+        {"source": _TEXT, "why": _TEXT, "cases": Param((str, type(None))),
+         "grants": Param((str, dict, type(None))), "workflow_id": Param((str, type(None))), "work": Param((object,))},
+        "Propose a script: a person must accept it before it is deployed.", "keep propose FILE"),
     "pause": Act(
         _AGENTS_TOO, ("workflow",), _WORKFLOW, "Start nothing more of a workflow for now.", "keep pause {wf}",
         "{0} is paused: it starts nothing until `keep resume`.", "Pause",
@@ -122,6 +127,18 @@ ACTS: Mapping[str, Act] = MappingProxyType({
         "{0} is rejected: nothing of it is done.",
         "Reject", "it is not done; a held call ends its events as skipped", "It is not done.",
         "What was to be done is given up, and nothing asks for it again.", brings=(("approval", "rejected"),)),
+    "accept": Act(
+        _OWNER, ("proposal",), {"id": _TEXT, "grants": Param((dict, type(None))), "shown": Param((str, type(None)))},
+        "Accept a proposal, exactly as it was shown: it becomes the active version.", "keep accept {0}", "",
+        "Accept", "exactly this becomes the active version", "It is the active version now.",
+        permits=True, brings=(("proposal", "accepted"),)),
+    "decline": Act(
+        _PEOPLE, ("proposal",), {**_ID, "why": Param((str,))}, "Decline a proposal.", "keep decline {0}", "",
+        "Decline", "nothing is deployed; its proposer may propose another", "It was declined.",
+        brings=(("proposal", "declined"),)),
+    "withdraw": Act(
+        _AGENTS_TOO, ("proposal",), _ID, "Take back what you have proposed.", "keep withdraw {0}", "{0} is withdrawn.",
+        brings=(("proposal", "withdrawn"),)),
     "retry": Act(
         _PEOPLE, ("run",), _RUN, "Try a stopped run again now.", "keep retry {0}", "{1} carries on.",
         "Try again", "try it again now", "It is tried again.", brings=(("status", "superseded"),)),
@@ -166,6 +183,14 @@ ACTS: Mapping[str, Act] = MappingProxyType({
         "Try a script with everything that can go wrong.", "keep certify [FILE]…"),
     "prune": Act(
         _OWNER, (), {"days": Param((int, type(None)))}, "Throw away the content of old work.", "keep db prune"),
+    "agent_add": Act(
+        _OWNER, (), {"name": _TEXT, "role": Param((str,))},
+        "Let an agent in, with a token of its own.", "keep agent add {0}"),
+    "agent_remove": Act(
+        _OWNER, (), {"name": _TEXT}, "Let an agent in no more: its token is worth nothing.", "keep agent remove {0}",
+        "{0} was removed: its token is worth nothing."),
+    "set_pin": Act(
+        _OWNER, (), {"pin": _TEXT}, "Set the PIN that acts of people need while there are agents.", "keep agent pin"),
     "try_again": _answer(
         "try_again", "Look again", "the outside system is asked once more, from the start",
         "The outside system is asked once more.", brings=(("mutation", "needs_reconcile"),)),
@@ -210,6 +235,9 @@ LOOKS: Mapping[str, LookRequest] = MappingProxyType({
     "needs_you": LookRequest(frozenset(Role), {"wf": Param((str,))}),
     "explain": LookRequest(frozenset(Role), {"id": _TEXT}),
     "page_origin": LookRequest(frozenset(Role), {}),
+    "shadow": LookRequest(frozenset(Role), {
+        "wf": _TEXT, "source": _TEXT, "last": Param((int, type(None))), "since": Param((int, str, type(None)))}),
+    "evidence": LookRequest(frozenset(Role), {"wf": _TEXT}),
 })
 
 

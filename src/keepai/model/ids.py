@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 KINDS: Mapping[str, tuple[int, str]] = {
     "wf": (1, "workflow"), "hst": (2, "host"), "run": (3, "run"), "evt": (4, "event"), "inp": (5, "input"),
     "mut": (6, "mutation"), "itm": (7, "item"), "apr": (8, "approval"), "fix": (9, "repair"),
+    "prp": (10, "proposal"),
 }
 
 MS_BITS, CHANCE_BITS, KIND_BITS = 43, 16, 4

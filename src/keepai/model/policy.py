@@ -47,6 +47,7 @@ class Policy:
     repairs_max: int = _setting(3, "How many repairs one piece of work may have before a person must act.")  # type: ignore[assignment]
     repair_s: float = _setting(600, "How long the repair hook may take.")  # type: ignore[assignment]
     approval_s: float = _setting(86_400, "How long an approval is valid before Keep asks again.")  # type: ignore[assignment]
+    proposal_s: float = _setting(14 * 86_400, "How long a proposal waits for a person before it expires.")  # type: ignore[assignment]
     settle_s: float = _setting(60, "How long after its end a call may still show its effect.")  # type: ignore[assignment]
     reconcile_s: float = _setting(30.0, "How long one reconcile may take.")  # type: ignore[assignment]
     reconcile_first_s: float = _setting(30, "How long to wait after the first reconcile that could not tell.")  # type: ignore[assignment]
@@ -64,6 +65,10 @@ class Policy:
     notify_retry_longest_s: float = _setting(3_600, "How long to wait at most before such a channel is tried again.")  # type: ignore[assignment]
     notify_remind_s: float = _setting(86_400, "How long a question may stay unanswered before a person is told again.")  # type: ignore[assignment]
     certified: str = _setting("warn", 'What becomes of a deploy without a certificate: "off", "warn" or "require".')  # type: ignore[assignment]
+    recordings: str = _setting("on", 'Whether what runs are given is recorded, for shadow and repairs: "on" or "off".')  # type: ignore[assignment]
+    recordings_max: int = _setting(1_000, "Of how many of a workflow's newest runs the recordings are kept.")  # type: ignore[assignment]
+    recording_bytes_max: int = _setting(256 << 10, "How much is recorded of what one step is given.")  # type: ignore[assignment]
+    repairs: str = _setting("gate", 'Who lets a repair in: the "gate", if recorded runs allow it, or a "person".')  # type: ignore[assignment]
     retention_days: int = _setting(36_500, "How many days the content of finished work is kept (see keep db prune).")  # type: ignore[assignment]
     connections_max: int = _setting(256, "How many connections the page, and the webhook port, hold at the same time.")  # type: ignore[assignment]
     connections_per_address_max: int = _setting(64, "How many of them one address (or IPv6 network) may have.")  # type: ignore[assignment]
@@ -80,12 +85,19 @@ class Policy:
         for setting in _plain():
             if not isinstance(setting.default, str | bool):
                 _check_number(setting.name, getattr(self, setting.name))
-        if self.mutate_reads not in ("none", "by_id"):
-            raise ConfigError(f'Policy mutate_reads must be "none" or "by_id", not {self.mutate_reads!r}.')
-        if self.certified not in ("off", "warn", "require"):
-            raise ConfigError(f'Policy certified must be "off", "warn" or "require", not {self.certified!r}.')
+        for name, words in _WORDS.items():
+            if getattr(self, name) not in words:
+                known = ", ".join(f'"{word}"' for word in words[:-1])
+                raise ConfigError(f'Policy {name} must be {known} or "{words[-1]}", not {getattr(self, name)!r}.')
         if not isinstance(self.speculate, bool):
             raise ConfigError(f"Policy speculate must be true or false, not {self.speculate!r}.")
+
+
+#: Settings that are a word → the words that they may be.
+_WORDS: Mapping[str, tuple[str, ...]] = {
+    "mutate_reads": ("none", "by_id"), "certified": ("off", "warn", "require"), "recordings": ("on", "off"),
+    "repairs": ("gate", "person"),
+}
 
 
 def _check_number(name: str, value: object) -> None:

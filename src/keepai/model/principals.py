@@ -14,6 +14,9 @@ from types import MappingProxyType
 
 from .codec import sound
 
+#: The variable from which the command `keep` takes the token of the agent as which it acts.
+ENV_AGENT_TOKEN = "KEEP_AGENT_TOKEN"  # noqa: S105 (the name of one)
+
 
 class PrincipalKind(StrEnum):
     """What somebody who acts is. These words are stored."""
@@ -72,3 +75,5 @@ OWNER = Principal.person()
 PLANNER = Principal(PrincipalKind.PLANNER, role=Role.PROPOSE)
 MAINTAINER = Principal(PrincipalKind.MAINTAINER, role=Role.PROPOSE)
 HOST = Principal(PrincipalKind.HOST)
+#: Keep's own models, by their text.
+MODELS: Mapping[str, Principal] = MappingProxyType({str(each): each for each in (PLANNER, MAINTAINER)})

@@ -17,6 +17,7 @@ from .states import (
     ItemStatus,
     MutationStatus,
     Phase,
+    ProposalStatus,
     Reason,
     Status,
     Waiting,
@@ -376,13 +377,35 @@ class Approval(Record):
 
 
 @dataclass(frozen=True)
+class Proposal(Record):
+    """A script that somebody proposes, and what the host found out about it. A person accepts exactly its digest."""
+
+    id: str
+    workflow_id: str | None  # None: of a workflow that was new
+    name: str
+    status: ProposalStatus
+    proposer: str
+    source: str
+    cases: str | None
+    wanted: dict[str, Json]  # capability → the rule that its proposer would like
+    why: str
+    work: Json  # how a model came to it
+    facts: dict[str, Json]  # see engine/proposal.py
+    digest: str
+    note: str | None  # how it ended
+    expires_at: int
+    created_at: int
+    updated_at: int
+
+
+@dataclass(frozen=True)
 class Escalation(Record):
     """A question that only a person can answer: its subject, the facts, and the possible answers."""
 
     id: str
-    kind: str  # "unknown_outcome", "approval", "permission", "precondition", "logic", "exhausted" or "internal"
-    workflow_id: str
-    run_id: str
+    kind: str  # as `ACTIONS` of reading/questions.py lists them
+    workflow_id: str  # empty: of a workflow that is only proposed
+    run_id: str  # empty: a proposal is about no run
     mutation_id: str | None
     title: str
     facts: dict[str, Json]
@@ -431,5 +454,5 @@ class Action(Record):
 
 __all__ = [
     "Action", "Approval", "Error", "Escalation", "Event", "Gap", "Held", "Input", "InputStatus", "Item", "Mutation",
-    "Output", "Record", "Reserved", "Rows", "Run", "Script", "Traced", "Workflow",
+    "Output", "Proposal", "Record", "Reserved", "Rows", "Run", "Script", "Traced", "Workflow",
 ]

@@ -102,6 +102,15 @@ class RepairStatus(StrEnum):
     REJECTED = "rejected"  #: a person said no
 
 
+class ProposalStatus(StrEnum):
+    WAITING = "waiting"  #: a person must accept or decline it
+    ACCEPTED = "accepted"  #: a person accepted exactly what was shown; it was deployed in the same commit
+    DECLINED = "declined"  #: a person said no
+    WITHDRAWN = "withdrawn"  #: its proposer took it back
+    SUPERSEDED = "superseded"  #: a newer proposal or another version took its place
+    EXPIRED = "expired"  #: nobody decided in time
+
+
 P, S, M, E, W, A, I, T = (  # noqa: E741  (short names keep the tables readable)
     Phase, Status, MutationStatus, EventStatus, WorkflowStatus, ApprovalStatus, InputStatus, ItemStatus,
 )
@@ -257,6 +266,7 @@ REPAIR = _machine("repair", RepairStatus, {R.ASKED}, {
         R.DECLINED: "the hook has nothing to offer, or failed",
         R.REFUSED: "what it offers breaks a rule",
         R.WAITING: "it keeps the rules; a person must approve it",
+        R.DEPLOYED: "recorded runs show that it changes nothing else",
     },
     R.WAITING: {R.DEPLOYED: "a person approves", R.REJECTED: "a person rejects", R.REFUSED: "it no longer fits"},
     R.DECLINED: {},
@@ -265,8 +275,25 @@ REPAIR = _machine("repair", RepairStatus, {R.ASKED}, {
     R.REJECTED: {},
 })
 
+O = ProposalStatus  # noqa: E741
+
+PROPOSAL = _machine("proposal", ProposalStatus, {O.WAITING}, {
+    O.WAITING: {
+        O.ACCEPTED: "a person accepts it, and it is deployed",
+        O.DECLINED: "a person declines it",
+        O.WITHDRAWN: "its proposer takes it back",
+        O.SUPERSEDED: "its proposer proposes another, or another version is deployed",
+        O.EXPIRED: "nobody decided in time",
+    },
+    O.ACCEPTED: {},
+    O.DECLINED: {},
+    O.WITHDRAWN: {},
+    O.SUPERSEDED: {},
+    O.EXPIRED: {},
+})
+
 MACHINES: Mapping[str, Machine] = MappingProxyType({
-    m.name: m for m in (PHASE, STATUS, MUTATION, EVENT, INPUT, ITEM, WORKFLOW, APPROVAL, REPAIR)
+    m.name: m for m in (PHASE, STATUS, MUTATION, EVENT, INPUT, ITEM, WORKFLOW, APPROVAL, REPAIR, PROPOSAL)
 })
 
 #: The reasons that each status may have.

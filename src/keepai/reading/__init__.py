@@ -17,6 +17,7 @@ In reading order:
 `graph_svg.py`           its graph of topics as a picture
 `questions.py`           which stopped runs are questions to a person, with the facts and the answers
 `unknown_outcome.py`     what is known of a mutation in doubt, and what a host adds to that
+`proposal_card.py`       what was proposed as a person judges it, and as a question
 `repair_questions.py`    a repair that waits for a person, as a question
 `contradictions.py`      evidence that contradicts a recorded outcome, as a question
 `left_items.py`          an item that its routine began and left, as a question
@@ -27,6 +28,7 @@ In reading order:
 `story.py`               what happened to it, from the account
 `waterfall.py`           a run as bars in time
 `blast.py`               what the runs of a version or of a span of time have touched
+`shadow_words.py`        what a new script would do otherwise than recorded runs, in sentences
 `digest.py`              what came in, went out and failed in a span of time
 `notice_texts.py`        questions and the digest as messages to people
 `metrics.py`            what monitoring reads

@@ -38,6 +38,12 @@ def sentence(connector: str, operation: str, params: Any) -> str:
     return one_line(f"{words}: {' · '.join(rest)}" if rest else words, SENTENCE_MAX)
 
 
+def operation_words(connector: str, operation: str) -> str:
+    """What an operation does, before there is a call."""
+    words = _WORDS.get(operation)
+    return re.sub(r"\{.*\}", "…", words) if words else _plain(connector, operation)
+
+
 def sentence_of(facts: Mapping[str, Any]) -> str:
     """What a question is about, if it is a call. A connector's own words for it go before ours."""
     said, connector, operation = str(facts.get("attempted") or ""), facts.get("connector"), facts.get("operation")

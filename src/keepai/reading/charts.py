@@ -19,20 +19,30 @@ def sparkline(numbers: Sequence[int], label: str) -> str:
             f'<path class="bar" d="{way}"/></svg>')
 
 
-def chart(numbers: Sequence[int], label: str, failed: Sequence[int] = ()) -> str:
-    """The same larger: with the highest number, an axis of hours, and the failed part of each bar marked."""
-    pitch, most = WIDE_BAR + WIDE_GAP, max(numbers, default=0)
-    wide, base = len(numbers) * pitch, HEAD + WIDE_TALL
+def chart(numbers: Sequence[int], label: str, marked: Sequence[int] = (), tone: str = "bad") -> str:
+    """The same larger: with the highest number and an axis of hours; a part of each bar may be marked in a tone."""
+    return layers([("bar", numbers), *([(tone, marked)] if any(marked) else [])], label)
+
+
+def shares(parts: Sequence[Sequence[int]], label: str) -> str:
+    """A larger chart whose bars are made of parts, the first at the bottom, in the tones part0, part1, …."""
+    sums = [[sum(each) for each in zip(*parts[:end], strict=True)] for end in range(1, len(parts) + 1)]
+    return layers([(f"part{place}", sums[place]) for place in reversed(range(len(parts)))], label)
+
+
+def layers(drawn: Sequence[tuple[str, Sequence[int]]], label: str) -> str:
+    """Bars over bars, each with its class; the first are the highest, and the others lie before them."""
+    numbers, pitch = drawn[0][1], WIDE_BAR + WIDE_GAP
+    most, wide, base = max(numbers, default=0), len(numbers) * pitch, HEAD + WIDE_TALL
     told = f"{label}: {sum(numbers):,} in the last {len(numbers)} hours, at most {most:,} in one"
     ticks = "".join(
         f'<text class="tick" x="{(place + 1) * pitch}" y="{base + FOOT - 4}" text-anchor="end">'
         f'{"now" if back == 0 else f"−{back} h"}</text>'
         for place in range(len(numbers)) if (back := len(numbers) - 1 - place) % 6 == 0)
-    bad = _bars(failed, WIDE_BAR, pitch, base, WIDE_TALL, most) if any(failed) else ""
+    bars = "".join(
+        f'<path class="{kind}" d="{_bars(each, WIDE_BAR, pitch, base, WIDE_TALL, most)}"/>' for kind, each in drawn)
     return (f'<svg class="chart" role="img" viewBox="0 0 {wide} {base + FOOT}" aria-label="{escape(told)}">'
-            f'<path class="ground" d="M0 {base}h{wide}v1h-{wide}z"/>'
-            f'<path class="bar" d="{_bars(numbers, WIDE_BAR, pitch, base, WIDE_TALL)}"/>'
-            f'{f"""<path class="bad" d="{bad}"/>""" if bad else ""}'
+            f'<path class="ground" d="M0 {base}h{wide}v1h-{wide}z"/>{bars}'
             f'<text class="tick" x="0" y="10">{f"at most {most:,} an hour" if most else "none"}</text>{ticks}</svg>')
 
 

@@ -27,6 +27,7 @@ def everything_shown(read: Reader, policy: Policy, now_ms: int) -> Iterator[tupl
         for id in (workflow.id, *newest):
             yield f"the story of {id}", views.explain(id, now_ms).to_json()
         yield f"logs of {workflow.name}", repr(views.newest_logs(workflow.id, _PAGE_ROWS))
+    yield "proposals", [each.to_json() for each in views.proposals()]
     yield "questions", [each.to_json() for each in views.needs_you(now_ms)]
 
 

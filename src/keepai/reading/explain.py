@@ -96,6 +96,8 @@ class Explainer:
         prefix, _, rest = id.partition("_")
         if prefix == "ask":  # a question is the run, the item or the mutation that it is about
             prefix, id = (rest[:3], rest) if rest.startswith(("itm_", "mut_")) else ("run", f"run_{rest}")
+        if prefix == "prp":
+            raise NotFound(f"{id} is a proposal: `keep proposals {id}` shows all of it.")
         by_id: dict[str, tuple[str, str, Callable[[Row], Explanation]]] = {
             "run": ("run_by_id", "run_id", self._run), "inp": ("look_input", "input_id", self._input),
             "evt": ("look_event", "event_id", self._event), "mut": ("mutation_by_id", "mutation_id", self._mutation),

@@ -49,9 +49,10 @@ class SvgBox:
 def svg(
     graph: Graph, counts: Mapping[Vertex, str] | None = None, *, styled: bool = True,
     ways: Mapping[Vertex, str] | None = None, states: Mapping[Vertex, str] | None = None,
+    notes: Mapping[Vertex, str] | None = None,
 ) -> str:
     """The graph as one SVG element; `counts` says something short of a vertex, such as "3 waiting", `ways` is where it
-    leads, `states` are further classes of it.
+    leads, `states` are further classes of it, `notes` say more where one points at it.
 
     A page that allows no inline style takes it without, and has `STYLE` in its own sheet."""
     boxes, role = _placed(graph), "group" if ways else "img"
@@ -66,9 +67,9 @@ def svg(
         '<defs><marker id="keep-graph-arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" '
         'orient="auto"><path class="arrow" d="M0,0 L8,4 L0,8 z"/></marker></defs>',
         *(_edge(boxes[edge.source], boxes[edge.target]) for edge in graph.edges),
-        *(_linked((ways or {}).get(vertex),
-                  _vertex(vertex, box, (counts or {}).get(vertex), (states or {}).get(vertex, "")))
-          for vertex, box in boxes.items()),
+        *(_linked((ways or {}).get(each), _vertex(
+            each, box, (counts or {}).get(each), (states or {}).get(each, ""), (notes or {}).get(each)))
+          for each, box in boxes.items()),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
@@ -165,12 +166,13 @@ def _linked(way: str | None, drawn: str) -> str:
     return f'<a href="{escape(way)}">{drawn}</a>' if way else drawn
 
 
-def _vertex(vertex: Vertex, box: SvgBox, said: str | None, state: str) -> str:
+def _vertex(vertex: Vertex, box: SvgBox, said: str | None, state: str, note: str | None) -> str:
     name = vertex.name if len(vertex.name) <= NAME_MAX else vertex.name[: NAME_MAX - 1] + "…"
     first, center = box.middle + (-3 if said else 5), box.x + WIDE // 2
     count = f'<text class="count" x="{center}" y="{box.middle + 14}" text-anchor="middle">{_shown(said)}</text>'
+    title = f"{vertex.kind} {vertex.name}" + (f": {note}" if note else "")
     return (
-        f'<g class="{escape(f"{vertex.kind} {state}".strip())}"><title>{_shown(f"{vertex.kind} {vertex.name}")}</title>'
+        f'<g class="{escape(f"{vertex.kind} {state}".strip())}"><title>{_shown(title)}</title>'
         f'<rect class="box" x="{box.x}" y="{box.y}" width="{WIDE}" height="{TALL}" '
         f'rx="{TALL // 2 if vertex.kind == "topic" else 6}"/>'
         f'<text x="{center}" y="{first}" text-anchor="middle">{_shown(name)}</text>'

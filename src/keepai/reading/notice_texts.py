@@ -23,7 +23,7 @@ from ..model.codec import Json
 from ..model.records import Escalation
 from ..notices.base import Message
 from .digest import Digest, digest
-from .offered_acts import commands, heading, meaning
+from .offered_acts import commands, heading, meaning, workflow_name
 from .views import Views, about
 from .wording import one_line
 
@@ -56,7 +56,7 @@ class NoticeWriter:
         """One question, or several in short."""
         found = [self._questions[each.id] for each in asked]
         names = {str(row["id"]): str(row["name"]) for row in read.all("workflow_all")}
-        told = [_QuestionText(each, names[each.workflow_id], self._link(each)) for each in found]
+        told = [_QuestionText(each, workflow_name(each, names), self._link(each)) for each in found]
         title, text = _single(told[0]) if len(told) == 1 else _several(told)
         word = "Still unanswered: " if again else ""
         return Message(
@@ -92,7 +92,8 @@ class NoticeWriter:
 
     def _link(self, question: Escalation | None = None) -> str | None:
         page = self._page()
-        where = f"/workflows/{question.workflow_id}/needs-you" if question else "/needs-you"
+        where = f"/workflows/{question.workflow_id}/needs-you" if question and question.workflow_id else "/needs-you"
+        where = f"/proposals/{question.id}" if question and question.kind == "proposal" else where
         return f"{page}{where}" if page else None
 
 
@@ -116,6 +117,9 @@ class _QuestionText:
             ("account", facts.get("account")),
             ("handler", None if facts.get("attempted") else facts.get("handler")),
             ("why", str(why) if why else None),
+            ("in the proposer's words", facts.get("why_by_proposer") and f"“{facts['why_by_proposer']}”"),
+            ("may change", ", ".join(map(str, facts["changes"])) if facts.get("changes") else None),
+            ("look at", " ".join(map(str, facts["warnings"])) if facts.get("warnings") else None),
             ("because of", ", ".join(map(str, inputs)) if isinstance(inputs, list) else None),
             ("verify", facts.get("verifying")), ("check", facts.get("check_by_hand")),
             ("on record", facts.get("recorded")), ("repair", facts.get("note")), ("expires", facts.get("expires_at")),

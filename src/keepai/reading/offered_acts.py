@@ -5,7 +5,7 @@ Every door shows the same words. A door adds only its own form: a command to typ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..model.acts import ACTS, Act
@@ -18,7 +18,7 @@ HEADINGS = {
     "unknown_outcome": "Did this happen?", "approval": "May this be sent?", "permission": "May it do this?",
     "attention": "It was done before with another content.", "precondition": "Something outside is missing.",
     "logic": "The script failed.", "exhausted": "It was tried too often.",
-    "internal": "The host or a connector failed.",
+    "internal": "The host or a connector failed.", "proposal": "May this become the active version?",
 }
 _CONTRADICTED = "Later evidence contradicts what is on record."
 _REPAIR = "May this repair become the active version?"
@@ -52,6 +52,11 @@ def is_repair(question: Escalation) -> bool:
 def in_bulk(question: Escalation) -> bool:
     """Whether it may be answered together with others: a call that waits for approval. A repair is looked at alone."""
     return question.kind == "approval" and "approve" in question.actions and not is_repair(question)
+
+
+def workflow_name(question: Escalation, names: Mapping[str, str]) -> str:
+    """The name of its workflow; that of one that is only proposed stands in the question itself."""
+    return names[question.workflow_id] if question.workflow_id else str(question.facts["workflow"])
 
 
 def heading(question: Escalation) -> str:
@@ -88,7 +93,7 @@ def offered(acts: Sequence[str]) -> list[str]:
 def subject(question: Escalation, act: str) -> str:
     """What an act that answers a question is done to."""
     on = {
-        "repair": question.id, "run": question.run_id, "item": question.facts.get("item_id"),
+        "repair": question.id, "proposal": question.id, "run": question.run_id, "item": question.facts.get("item_id"),
         "input": question.facts.get("input_id"),
     }
     kinds = ACTS[act].on

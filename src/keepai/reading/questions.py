@@ -16,7 +16,7 @@ from ..ledger.account import of_subject
 from ..ledger.base import Reader, Row
 from ..ledger.rows import mutation_record
 from ..ledger.transitions.turns import Turn
-from ..model.clock import iso
+from ..model.clock import iso, parse_iso
 from ..model.codec import Json, stored
 from ..model.policy import Policy
 from ..model.records import Approval, Escalation, Mutation, Run
@@ -35,6 +35,7 @@ ACTIONS: dict[str, tuple[str, ...]] = {
     "logic": ("deploy", "retry", "skip_run"),
     "exhausted": ("retry", "skip_run"),
     "internal": ("retry", "skip_run"),
+    "proposal": ("accept", "decline"),
 }
 
 #: The error that made a run wait for a person → the kind of question.
@@ -232,3 +233,13 @@ def _call(seen: StoppedRunFacts) -> dict[str, Json]:
         "title_by_script": intent["title"],
         "asked_at": iso(approval.created_at), "expires_at": iso(approval.expires_at), "possible_from": later,
     }
+
+
+def asked_at(read: Reader, question: Escalation) -> int:
+    """When a question came up: when its call was held or its script proposed, else when its run stopped."""
+    told = question.facts.get("asked_at")
+    if isinstance(told, str):
+        return parse_iso(told)
+    row = read.one("run_by_id", run_id=question.run_id)
+    assert row is not None, "a question that says no time is about a run"
+    return int(row["updated_at"])

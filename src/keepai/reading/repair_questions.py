@@ -1,4 +1,5 @@
-"""A repair that waits for a person, as a question: what it changes, and what the faulty versions touched."""
+"""A repair that waits for a person, as a question: what recorded runs show of it, and what the faulty versions touched.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from dataclasses import dataclass
 
 from ..ledger.base import Reader, Row
 from ..model.clock import iso
-from ..model.codec import Json
+from ..model.codec import Json, stored
 from ..model.records import Escalation, Run
 from .blast import blast
 from .inputs_and_events import kept_row
@@ -60,6 +61,7 @@ def _facts(read: Reader, run: Run, row: Row) -> dict[str, Json]:
         "why": run.error.message if run.error else None, "impact_by_author": row["impact"],
         "note": row["note"],
         "version": run.version, "source": row["source"], "blast": _touched(read, run),
+        "trial": stored(row["trial"]) if row["trial"] else None,
     }
 
 

@@ -34,6 +34,14 @@ def runner(read: OpenReader, workflow_id: str) -> SeenHost | None:
     return next((host for host in at_work(read) if host.id == id), None)
 
 
+def runs_on(read: OpenReader, workflow_id: str) -> str:
+    """Which host runs a workflow of a ledger that several share, in a few words; nothing on another ledger."""
+    if read.path is not None:
+        return ""
+    host = runner(read, workflow_id)
+    return f"host {host.id}, {place(host)}" if host else "no host runs it"
+
+
 def no_runner(read: OpenReader) -> str:
     """What becomes of a workflow that no host runs."""
     if any(not host.drains for host in at_work(read)):

@@ -9,11 +9,25 @@ from ..engine.scheduler import next_due_at
 from ..ledger import shown_version
 from ..ledger.account import of_subject
 from ..ledger.base import Reader, Row
-from ..ledger.rows import item_record, mutation_record, run_record
+from ..ledger.rows import item_record, mutation_record, proposal_record, run_record
 from ..model.codec import Json, stored
 from ..model.errors import NotFound, Refused
 from ..model.policy import Policy
-from ..model.records import Escalation, Event, Gap, Input, Item, Kept, Mutation, Output, Rows, Run, Traced, Workflow
+from ..model.records import (
+    Escalation,
+    Event,
+    Gap,
+    Input,
+    Item,
+    Kept,
+    Mutation,
+    Output,
+    Proposal,
+    Rows,
+    Run,
+    Traced,
+    Workflow,
+)
 from ..model.states import Waiting, WorkflowStatus
 from .blast import Blast, Moment, blast
 from .contradictions import contradictions
@@ -22,6 +36,7 @@ from .inputs_and_events import event_record, held_record, input_record, kept_row
 from .left_items import left_behind
 from .offered_acts import subject
 from .parked_runs import parked_runs
+from .proposal_card import waiting_proposals
 from .questions import Questions
 from .unknown_outcome import HostFacts
 
@@ -221,8 +236,21 @@ class Views:
         runs = [run_record(row) for row in self._read.all("run_open_all")]
         asked = [(run.updated_at, self._questions.of(run, now_ms)) for run in runs if wanted in (None, run.workflow_id)]
         asked += contradictions(self._read, wanted)
+        asked += waiting_proposals(self._read, now_ms, wanted)
         found = [question for _, question in sorted(asked, key=lambda each: each[0]) if question is not None]
         return [self._versioned(each, as_of) for each in (*found, *left_behind(self._read, wanted))]
+
+    def proposals(self, name: str | None = None, limit: int | None = None) -> list[Proposal]:
+        """What was proposed, for a workflow (by its name) or for all, the newest first."""
+        rows = self._read.all("proposal_newest", name=name, limit=ROWS_MAX if limit is None else limit)
+        return [proposal_record(row) for row in rows]
+
+    def proposal(self, proposal_id: str) -> Proposal:
+        """One proposal."""
+        row = self._read.one("proposal_by_id", proposal_id=proposal_id)
+        if row is None:
+            raise NotFound(f"There is no proposal {proposal_id}. `keep proposals` lists them.")
+        return proposal_record(row)
 
     def version(self) -> int:
         """The version of everything that is read from now on."""
@@ -282,7 +310,7 @@ class Views:
 def about(question: Escalation) -> str:
     """The id of what a question is about."""
     named = question.id.removeprefix("ask_")
-    return named if named.startswith(("mut_", "itm_", "apr_", "fix_")) else question.run_id
+    return named if named.startswith(("mut_", "itm_", "apr_", "fix_", "prp_")) else question.run_id
 
 
 def _check_status(what: str, status: str | None, known: tuple[str, ...]) -> None:

@@ -15,7 +15,7 @@ from itertools import pairwise
 from ..ledger.base import Row
 from ..model.codec import stored
 from ..model.records import Record, Run, Traced
-from ..model.states import OPEN, Phase, Status
+from ..model.states import OPEN, Phase, Status, shown
 
 WIDTH = 1000  #: of the whole, in the units of the bars
 _LEAST = 4  #: a bar that is shorter could not be seen
@@ -157,7 +157,7 @@ def _reason(row: Row) -> str:
     except ValueError:
         kept = None
     reason = kept.get("reason") if isinstance(kept, Mapping) else None
-    return f"{row['target']}: {reason}" if reason else str(row["target"])
+    return shown(str(row["target"]), str(reason) if reason else None)
 
 
 def _stage(

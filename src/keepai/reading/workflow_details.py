@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..connectors.base import Connector
@@ -11,10 +11,12 @@ from ..engine.certificate import CertificateStanding, standing
 from ..engine.scheduler import next_due_at
 from ..ledger.base import Reader, Row
 from ..model.permissions import INPUTS, Grant, from_text
-from ..model.records import Record
+from ..model.records import ParkedRun, Record
+from ..model.states import shown
 from ..script.duration import UNITS_MS
 from ..script.manifest import Handler, Manifest
 from ..script.topic_graph import Graph, Vertex
+from .wording import STANDS, run_stands
 
 #: How many of the newest runs are searched for the last one of each consumer.
 _RUNS_LOOKED_AT = 10_000
@@ -54,6 +56,11 @@ class Permission(Record):
         """What narrows the rule, in words."""
         return ", ".join(self.rule.limits) if self.rule else ""
 
+    @property
+    def matches(self) -> tuple[str, ...]:
+        """The patterns of the rule, as people write them."""
+        return tuple(f"{param}={pattern}" for param, pattern in self.rule.match.items()) if self.rule else ()
+
     def other_account(self, accounts: Mapping[str, str]) -> str | None:
         """Of a rule that does not count: the account that its connector has now. `accounts` are those of connectors."""
         now = accounts.get(self.capability.partition(".")[0])
@@ -89,8 +96,8 @@ def graph_captions(
     many of its runs are parked."""
     said = {v: f"{waits[v.name]:,} waiting" for v in made.vertices if v.kind == "topic" and waits.get(v.name)}
     if run is not None:
-        word = "running" if run["status"] == "active" else str(run["status"])
-        said |= {v: f"{word}: {run['phase']}" for v in made.vertices if v.kind != "topic" and v.name == run["handler"]}
+        word = f"running: {run['phase']}" if run["status"] == "active" else STANDS[shown(run["status"], run["reason"])]
+        said |= {v: word for v in made.vertices if v.kind != "topic" and v.name == run["handler"]}
     for v in made.vertices:
         if v.kind != "topic" and (number := (parked or {}).get(v.name)):
             said[v] = ", ".join([*([said[v]] if v in said else []), f"{number:,} parked"])
@@ -103,11 +110,25 @@ def parked_of(read: Reader, workflow: Row) -> Counter[str]:
     return Counter(str(row["handler"]) for row in rows)
 
 
-def graph_states(made: Graph, run: Row | None) -> dict[Vertex, str]:
-    """The handlers in a picture of the graph that stand still: "failed" or "paused"."""
-    stopped = run is not None and run["status"] in ("failed", "paused")
-    return {v: str(run["status"]) for v in made.vertices
-            if stopped and run is not None and v.kind != "topic" and v.name == run["handler"]}
+def graph_states(made: Graph, run: Row | None, parked: Sequence[ParkedRun] = ()) -> dict[Vertex, str]:
+    """The handlers in a picture of the graph of which a run stands still: "failed" or "paused"."""
+    stopped = [(each.handler, each.status) for each in parked]
+    stopped += [(str(run["handler"]), str(run["status"]))] if run is not None and run["status"] != "active" else []
+    states: dict[Vertex, str] = {}
+    for v in (v for v in made.vertices if v.kind != "topic"):
+        of_it = [status for handler, status in stopped if handler == v.name]
+        if of_it:
+            states[v] = "failed" if any(each.startswith("failed") for each in of_it) else "paused"
+    return states
+
+
+def graph_notes(made: Graph, parked: Sequence[ParkedRun]) -> dict[Vertex, str]:
+    """What the parked runs of each handler wait for and hold, in words."""
+    told: dict[str, list[str]] = {}
+    for each in parked:
+        holds = ", ".join(each.holds) or "nothing"
+        told.setdefault(each.handler, []).append(f"{each.run_id} {run_stands(each.status)}, holds {holds}")
+    return {v: "; ".join(told[v.name]) for v in made.vertices if v.kind != "topic" and v.name in told}
 
 
 def handler_times(read: Reader, workflow: Row, manifest: Manifest) -> list[HandlerTimes]:

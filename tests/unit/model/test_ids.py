@@ -79,7 +79,7 @@ def test_any_number_can_be_shown_and_one_that_is_no_id_is_not_shown_as_one(value
 
 def test_the_kinds_are_told_apart_and_their_numbers_never_change() -> None:
     assert {prefix: kind for prefix, (kind, _) in KINDS.items()} == {
-        "wf": 1, "hst": 2, "run": 3, "evt": 4, "inp": 5, "mut": 6, "itm": 7, "apr": 8, "fix": 9}
+        "wf": 1, "hst": 2, "run": 3, "evt": 4, "inp": 5, "mut": 6, "itm": 7, "apr": 8, "fix": 9, "prp": 10}
     assert set(DIGITS) <= set(string.digits + string.ascii_lowercase)
 
 

@@ -13,7 +13,9 @@ PROPOSERS = OPERATORS | {"propose"}
 #: What is agreed: for every act, who has it.
 AGREED = {
     "deploy": {"owner"}, "grant": {"owner"}, "host_dead": {"owner"}, "host_drain": {"owner"}, "prune": {"owner"},
-    "fix": PROPOSERS, "pause": PROPOSERS, "certify": PROPOSERS,
+    "agent_add": {"owner"}, "agent_remove": {"owner"}, "set_pin": {"owner"},
+    "accept": {"owner"}, "decline": OPERATORS, "propose": PROPOSERS, "withdraw": PROPOSERS, "fix": PROPOSERS,
+    "pause": PROPOSERS, "certify": PROPOSERS,
     "resume": OPERATORS, "stop": OPERATORS, "set": OPERATORS, "run_now": OPERATORS, "send": OPERATORS,
     "replay": OPERATORS, "approve": OPERATORS, "reject": OPERATORS, "retry": OPERATORS, "skip_run": OPERATORS,
     "skip_event": OPERATORS, "skip_input": OPERATORS, "reprocess": OPERATORS, "finish": OPERATORS,

@@ -7,7 +7,6 @@ can be looked up. Without a rule, Keep asks a person.
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import json
 import os
@@ -24,10 +23,10 @@ from ...model.operations import Kind
 from ..base import Call, Connector, OperationSpec, Page, Verdict, mutation, read
 from ..egress import Client, Response, Rules
 from ..kit.params import Url, normal_url
+from .http_credentials import SECRETS, Credentials
 from .lookup import at, parse_lookups
 from .statuses import check_applied, is_found
 
-AUTH = ("", "bearer", "basic", "header")
 _IS_NEXT = re.compile(r'\brel="?next\b')
 _JSON_TYPE = re.compile(r"application/([\w.+-]+\+)?json\b", re.IGNORECASE)
 #: Headers that the connector or the client sets itself.
@@ -80,10 +79,7 @@ class Http(Connector):
     certificates: a file of authorities to trust besides those of the system
     """
 
-    secrets: Mapping[str, str] = MappingProxyType({  # type: ignore[misc]
-        "token": "The token (auth bearer), or the value of the header (auth header)",
-        "password": "The password (auth basic)",
-    })
+    secrets: Mapping[str, str] = SECRETS  # type: ignore[misc]
 
     def __init__(
         self, allow: list[str], *, networks: list[str] | None = None, auth: str = "", user: str = "",
@@ -92,33 +88,29 @@ class Http(Connector):
         certificates: str | os.PathLike[str] | None = None, name: str | None = None,
     ) -> None:
         super().__init__(name=name)
-        if auth not in AUTH:
-            raise ConfigError(f"auth must be bearer, basic or header, not {auth!r}.")
+        self._credentials = Credentials(auth, user, header)
         trusted = os.fspath(certificates) if certificates is not None else None
         self.client = Client(Rules.under(allow, networks or (), certificates=trusted))
         first = normal_url(allow[0])
         self.account = f"{user}@{first}" if user else first
-        self._auth, self._user, self._header = auth, user, header
         self._headers, self._key_header = _checked(headers or {}), key_header
-        self._key_window_s, self._lookups = key_window_s, parse_lookups(lookup or (), self.client.rules)
-        secret = {"bearer": "token", "header": "token", "basic": "password"}.get(auth)
-        self.secrets = {secret: type(self).secrets[secret]} if secret else {}
+        self.key_window_s, self.lookups = key_window_s, parse_lookups(lookup or (), self.client.rules)
+        self.secrets = self._credentials.secrets
 
     @cached_property
     def operations(self) -> Mapping[str, OperationSpec]:
         """Operations with a look-up only where a rule covers them, and with the key window that the owner set."""
-        ruled = {rule.method for rule in self._lookups}
+        ruled = {rule.method for rule in self.lookups}
         return MappingProxyType({
             name: dataclasses.replace(
                 spec, reconciler=spec.reconciler if name.upper() in ruled else None,
-                key_window_s=self._key_window_s if spec.kind is Kind.MUTATION else None,
+                key_window_s=self.key_window_s if spec.kind is Kind.MUTATION else None,
             ) for name, spec in super().operations.items()
         })
 
     async def check(self) -> None:
         """Check that the secrets exist and that the host of the first prefix answers."""
-        credentials = self._credentials()
-        prefix = self.client.rules.prefixes[0]
+        credentials, prefix = self._credentials.headers(self), self.client.rules.prefixes[0]
         answer = await self.client.get(prefix, Call(), headers=self._headers, credentials=credentials)
         if answer.status in (401, 403):
             is_found(_host(prefix), answer)
@@ -126,8 +118,7 @@ class Http(Connector):
     @read(by_id=True)
     async def get(self, params: HttpGet, call: Call) -> HttpResult | None:
         """Read a URL; null if nothing is there (404, 410)."""
-        answer = await self._get(_url(params), call)
-        return _got(answer) if is_found(_host(params["url"]), answer) else None
+        return await self.read_url(params, call)
 
     @read
     async def list_(self, params: HttpList, call: Call) -> Page[Any]:
@@ -147,77 +138,84 @@ class Http(Connector):
     @mutation(identity=("url", "query"), target="url")
     async def post(self, params: HttpSend, call: Call) -> HttpResult:
         """Send a POST."""
-        return await self._send("POST", params, call)
+        return await self.send_request("POST", params, call)
 
     @mutation(identity=("url", "query"), target="url")
     async def put(self, params: HttpSend, call: Call) -> HttpResult:
         """Send a PUT."""
-        return await self._send("PUT", params, call)
+        return await self.send_request("PUT", params, call)
 
     @mutation(identity=("url", "query"), target="url")
     async def patch(self, params: HttpSend, call: Call) -> HttpResult:
         """Send a PATCH."""
-        return await self._send("PATCH", params, call)
+        return await self.send_request("PATCH", params, call)
 
     @mutation(identity=("url", "query"), target="url")
     async def delete(self, params: HttpSend, call: Call) -> HttpResult:
         """Send a DELETE."""
-        return await self._send("DELETE", params, call)
+        return await self.send_request("DELETE", params, call)
 
     @post.reconcile
     async def find_post(self, params: HttpSend, call: Call) -> Verdict:
         """Look it up by the owner's rule."""
-        return await self._look("POST", params, call)
+        return await self.look_up("POST", params, call)
 
     @put.reconcile
     async def find_put(self, params: HttpSend, call: Call) -> Verdict:
         """Look it up by the owner's rule."""
-        return await self._look("PUT", params, call)
+        return await self.look_up("PUT", params, call)
 
     @patch.reconcile
     async def find_patch(self, params: HttpSend, call: Call) -> Verdict:
         """Look it up by the owner's rule."""
-        return await self._look("PATCH", params, call)
+        return await self.look_up("PATCH", params, call)
 
     @delete.reconcile
     async def find_delete(self, params: HttpSend, call: Call) -> Verdict:
         """Look it up by the owner's rule."""
-        return await self._look("DELETE", params, call)
+        return await self.look_up("DELETE", params, call)
 
     @post.preview
     def say_post(self, params: HttpSend) -> str:
         """The request in full."""
-        return _described("POST", params)
+        return described_request("POST", params)
 
     @put.preview
     def say_put(self, params: HttpSend) -> str:
         """The request in full."""
-        return _described("PUT", params)
+        return described_request("PUT", params)
 
     @patch.preview
     def say_patch(self, params: HttpSend) -> str:
         """The request in full."""
-        return _described("PATCH", params)
+        return described_request("PATCH", params)
 
     @delete.preview
     def say_delete(self, params: HttpSend) -> str:
         """The request in full."""
-        return _described("DELETE", params)
+        return described_request("DELETE", params)
+
+    async def read_url(self, params: HttpGet, call: Call) -> HttpResult | None:
+        """What is at a URL; None if nothing is."""
+        answer = await self._get(_url(params), call)
+        return _got(answer) if is_found(_host(params["url"]), answer) else None
 
     async def _get(self, url: str, call: Call) -> Response:
-        return await self.client.get(url, call, headers=self._headers, credentials=self._credentials())
+        return await self.client.get(url, call, headers=self._headers, credentials=self._credentials.headers(self))
 
-    async def _send(self, method: str, params: HttpSend, call: Call) -> HttpResult:
+    async def send_request(self, method: str, params: HttpSend, call: Call) -> HttpResult:
+        """Send a request that changes something, with its idempotency key."""
         headers = {**self._headers, self._key_header: call.idempotency_key}
         body = json.dumps(params["body"], ensure_ascii=False, allow_nan=False).encode() if "body" in params else None
         answer = await self.client.send(
-            method, _url(params), call, headers=headers, credentials=self._credentials(), content=body,
+            method, _url(params), call, headers=headers, credentials=self._credentials.headers(self), content=body,
         )
         check_applied(method, _host(params["url"]), answer)
         return _got(answer)
 
-    async def _look(self, method: str, params: HttpSend, call: Call) -> Verdict:
-        rule = next((rule for rule in self._lookups if rule.fits(method, params["url"])), None)
+    async def look_up(self, method: str, params: HttpSend, call: Call) -> Verdict:
+        """What the rule of the owner finds out about a request."""
+        rule = next((rule for rule in self.lookups if rule.fits(method, params["url"])), None)
         url = rule.address(call.idempotency_key, params) if rule else None  # type: ignore[arg-type]
         if rule is None or url is None:
             return Verdict.unknown("No look-up rule of this connector covers this request.")
@@ -225,14 +223,6 @@ class Http(Connector):
             return rule.verdict(await self._get(url, call), call.idempotency_key)
         except (Transient, OutcomeUnknown) as error:
             return Verdict("retry", why=error.message)
-
-    def _credentials(self) -> dict[str, str]:
-        if self._auth == "bearer":
-            return {"Authorization": f"Bearer {self.secret('token')}"}
-        if self._auth == "basic":
-            login = f"{self._user}:{self.secret('password')}".encode()
-            return {"Authorization": f"Basic {base64.b64encode(login).decode()}"}
-        return {self._header: self.secret("token")} if self._auth == "header" else {}
 
 
 def _checked(headers: Mapping[str, str]) -> dict[str, str]:
@@ -249,10 +239,11 @@ def _url(params: HttpGet) -> str:
     if not query:
         return params["url"]
     pairs = {name: str(value).lower() if isinstance(value, bool) else value for name, value in query.items()}
-    return f"{params['url']}{'&' if '?' in params['url'] else '?'}{urlencode(pairs)}"
+    return f"{params['url']}{'&' if '?' in params['url'] else '?'}{urlencode(pairs, doseq=True)}"
 
 
-def _described(method: str, params: HttpSend) -> str:
+def described_request(method: str, params: HttpSend) -> str:
+    """A request in full, as people see it."""
     body = json.dumps(params["body"], ensure_ascii=False, indent=2) if "body" in params else ""
     return f"{method} {_url(params)}" + (f"\n{body}" if body else "")
 

@@ -64,13 +64,18 @@ class Lookup:
             value = at(answer.json(), self.items)
         except (ValueError, LookupError):
             return Verdict("retry", why="the answer of the look-up does not have the form that the rule says")
-        objects = value if isinstance(value, list) else [value]
-        matching = [entry for entry in objects if not self.match or _matches(entry, self.match, key)]
-        if matching:
-            return Verdict.applied({"status": answer.status, "body": matching[0]})
-        if objects:
-            return Verdict.unknown("The look-up shows other objects and not this one, which may be on a later page.")
-        return Verdict.failed()
+        found, otherwise = matching(value, self.match, key)
+        return Verdict.applied({"status": answer.status, "body": found[0]}) if found else otherwise
+
+
+def matching(value: Json, match: str, wanted: Json) -> tuple[list[Json], Verdict]:
+    """The objects in the answer of a look-up that are the wanted one; and what it proves if there is none."""
+    objects = value if isinstance(value, list) else [value]
+    found = [entry for entry in objects if not match or _matches(entry, match, wanted)]
+    if objects:
+        return found, Verdict.unknown(
+            "The look-up shows other objects and not this one, which may be on a later page.")
+    return found, Verdict.failed()
 
 
 def parse_lookups(rules: Iterable[Mapping[str, Any]], allowed: Rules) -> tuple[Lookup, ...]:
@@ -113,9 +118,9 @@ def at(value: Json, path: str) -> Json:
     return value
 
 
-def _matches(entry: Json, path: str, key: str) -> bool:
+def _matches(entry: Json, path: str, wanted: Json) -> bool:
     try:
-        return at(entry, path) == key
+        return at(entry, path) == wanted
     except LookupError:
         return False
 

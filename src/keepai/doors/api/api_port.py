@@ -6,8 +6,6 @@ command line: through `control.perform`. Nothing is decided here.
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any
@@ -22,7 +20,7 @@ from ...app import Keep
 from ...config import Settings
 from ...engine import credentials
 from ...model.acts import Param, requests_of
-from ...model.errors import ConfigError, KeepError, LedgerError, NotFound, ParamsWrong, Refused, ScriptInvalid
+from ...model.errors import ConfigError, KeepError, LedgerError, NotFound, ParamsWrong, ScriptInvalid
 from .. import control
 from ..connections import listening
 from ..http_server import HttpServer, http_bounds

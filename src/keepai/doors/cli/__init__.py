@@ -15,11 +15,14 @@ In reading order:
 
 Looking: `status.py` (also digest), `list_commands.py` (inputs, outputs, items, runs), `show.py`, `why.py`, `todo.py`,
 `logs.py`, `blast_command.py`, `graph_command.py`, `watch.py` with `watch_screen.py`, `open_command.py`.
-Acting: `act_commands.py`, `answer_many.py` (approve, reject); `deliveries_command.py` (deliveries, replay).
+Acting: `act_commands.py`, `answer_many.py` (approve, reject); `deliveries_command.py` (deliveries, replay);
+`proposal_commands.py` (propose, proposals, accept, decline).
 Scripts: `script_commands.py` (check, deploy, fix) with `script_files.py`, `cases_command.py` (test),
-`certify_command.py` with `certify_worker.py` (certify), `contract.py` (test-connector), `rollback.py`.
-Setting up: `init.py` (also types), `connect.py` with `signing.py` and `secret_input.py`, `secrets.py`, `notify.py`,
-`doctor.py`, `db.py`.
+`certify_command.py` with `certify_worker.py` (certify), `shadow_command.py`, `rollback.py`,
+`contract.py` (test-connector), `plan_command.py` (plan, repair).
+Setting up: `init.py` (also types), `connect.py` with `connect_tools.py`, `connect_api.py`, `signing.py` and
+`secret_input.py`, `secrets.py`, `notify.py`, `doctor.py`, `db.py`.
 Hosts: `dev.py` with `auto_deploy.py`, `serve.py`, both with `narrator.py`; `demo.py` and `demo_cluster.py`, both on
 `demo_stage.py`; `hosts.py` (hosts, host).
+Who may act: `agent_commands.py` (agent).
 """

@@ -23,6 +23,7 @@ from .answer_many import answering
 from .ask_host import ask_host
 from .command_session import CommandSession, with_json, with_session, with_shown
 from .completion import WORKFLOW, IdParam
+from .proposal_commands import accept, decline
 from .text import echo, echo_json, plain, progress, say
 
 _SKIPS = {act.on[0]: name for name, act in ACTS.items() if act.typed == "keep skip {0}"}
@@ -260,5 +261,6 @@ def _json(text: str | None, answer: str) -> Any:
 COMMANDS: dict[str, click.Command] = {
     **{act.command: _made(name, act) for name, act in ACTS.items() if act.said and act.on},
     **{name: answering(name) for name in ("approve", "reject")},
-    **{str(each.name): each for each in (run_now, set_, grant, skip, send, resolve)},
+    **{str(each.name): each for each in (
+        run_now, set_, grant, skip, send, resolve, accept, decline)},
 }

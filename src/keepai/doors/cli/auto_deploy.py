@@ -3,7 +3,8 @@
 This holds only for workflows that are already deployed. A person deploys a new workflow, and grants what a script newly
 asks for, by hand or in keep.toml. A script with errors is not deployed: its findings are printed, and the version
 before stays active. A file that differs from the active version when Keep starts is named once and not deployed,
-because it may be older.
+because it may be older. Once an agent is registered, a script that is saved is proposed, and a person accepts it or
+not.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from types import TracebackType
 
 from ...app import Keep
 from ...config import Settings
+from ...engine.tokens_and_pins import has_agents
 from ...model.errors import Finding, KeepError, ScriptInvalid
 from ...script.check import check
 from .. import control
@@ -90,19 +92,28 @@ class AutoDeploy:
         if await self._active(name) is None:
             say(f"{path.name}: the workflow {plain(name)} is not deployed yet. Type: keep deploy {path.name}")
             return
+        agents = await self._keep.parts.ledger.look(has_agents)  # whoever saved it may be one
         try:
-            done = await control.perform(self._keep, "deploy", {
-                "source": seen.text, "configured": self._grants, "cases": cases_of(str(path))})
+            await (self._propose(path, seen.text) if agents else self._deploy(path, seen.text))
         except ScriptInvalid as error:
             for finding in error.findings:
                 say(finding_line(path.name, finding))
             say(f"{path.name} was saved with errors and not deployed: version {await self._active(name)} goes on.")
         except KeepError as error:
             say(f"{path.name} was saved and not deployed: {plain(error.message)}")
-        else:
-            if done["changed"]:
-                findings = [finding_line(path.name, Finding(**each)) for each in done["findings"]]
-                say("\n".join([*findings, *deploy_lines(done)]))
+
+    async def _deploy(self, path: Path, text: str) -> None:
+        done = await control.perform(self._keep, "deploy", {
+            "source": text, "configured": self._grants, "cases": cases_of(str(path))})
+        if done["changed"]:
+            findings = [finding_line(path.name, Finding(**each)) for each in done["findings"]]
+            say("\n".join([*findings, *deploy_lines(done)]))
+
+    async def _propose(self, path: Path, text: str) -> None:
+        made = await control.perform(self._keep, "propose", {
+            "source": text, "cases": cases_of(str(path)), "why": f"{path.name} was saved in the folder of `keep dev`."})
+        say(f"{path.name} was saved and is proposed as {made['id']}: agents are registered here, so a person decides. "
+            f"Type: keep accept {made['id']}")
 
     async def _tell_difference(self, path: Path, seen: _ScriptFile) -> None:
         version = await self._active(seen.name) if seen.name else None

@@ -15,7 +15,8 @@ from .list_commands import block, leaf, outcome, print_items
 from .text import echo, echo_json, plain, say, short
 
 
-def _time(ctx: click.Context, option: click.Parameter, given: str | None) -> int | None:
+def time_option(ctx: click.Context, option: click.Parameter, given: str | None) -> int | None:
+    """A moment that an option names."""
     try:
         return moment(given, "it")
     except Refused as error:
@@ -25,9 +26,9 @@ def _time(ctx: click.Context, option: click.Parameter, given: str | None) -> int
 @click.command()
 @click.argument("workflow", metavar="WORKFLOW", type=WORKFLOW)
 @click.option("--version", metavar="V", help="What the runs of this script version touched, such as 1.3.")
-@click.option("--since", metavar="T", callback=_time,
+@click.option("--since", metavar="T", callback=time_option,
               help="What runs touched that began at this time or later, such as 2026-01-05T09:00:00Z.")
-@click.option("--until", metavar="T", callback=_time, help="What runs touched that began before this time.")
+@click.option("--until", metavar="T", callback=time_option, help="What runs touched that began before this time.")
 @with_json
 @with_session
 def blast(

@@ -21,7 +21,7 @@ from ...testing.fixtures import SUFFIX, read
 from .. import control
 from ..certify_process import SECONDS_MAX, from_json
 from ..host_process import new_host
-from .command_session import CommandSession, with_json, with_session
+from .command_session import CommandSession, agent_token, with_json, with_session
 from .script_files import cases_beside, read_script, say_refused
 from .text import echo, echo_json, plain, say
 from .wiring import unlock_secrets
@@ -57,7 +57,7 @@ def certify(session: CommandSession, files: Sequence[str], only: str | None, as_
     results, failed = [], 0
     for each in subjects:
         try:
-            done, kept = _tried(settings, each, only, as_json)
+            done, kept = _tried(session, settings, each, only, as_json)
         except ScriptInvalid as error:
             say_refused(str(each.script), error, as_json)
             sys.exit(3)
@@ -90,11 +90,14 @@ def _scripts(path: Path) -> list[tuple[Path, Path | None]]:
     return [(path, cases_beside(path))]
 
 
-def _tried(settings: Settings, subject: _Subject, only: str | None, as_json: bool) -> tuple[Certification, bool]:
+def _tried(
+    session: CommandSession, settings: Settings, subject: _Subject, only: str | None, as_json: bool,
+) -> tuple[Certification, bool]:
     """What came of the trials, and whether a certificate was kept."""
-    if only is None and control.is_running(settings.ledger):  # only the process that has tried it keeps a certificate
+    has_host = agent_token() is not None or control.is_running(settings.ledger)
+    if only is None and has_host:  # only the process that has tried it keeps a certificate
         say("A host runs here, so it has the script tried. This may take some minutes.")
-        done = from_json(control.ask(settings.ledger, "certify", {
+        done = from_json(session.ask("certify", {
             "source": subject.source, "cases": subject.cases, "script": subject.script.name}, SECONDS_MAX))
         return done, done.passed
     bar = _bar(subject.script.name) if sys.stderr.isatty() and not as_json else lambda done, of: None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, wraps
@@ -17,9 +17,12 @@ from typing import Any, TypeVar
 import click
 
 from ...config import Settings, load
+from ...model.clock import SystemClock
 from ...model.errors import KeepError
+from ...model.principals import ENV_AGENT_TOKEN, Principal
 from ...reading.look import Look, open_look
-from .. import control
+from ...reading.views import Views
+from .. import agents, control
 from .text import LINES, plain, say
 from .wiring import give_secrets, make_channel, make_connector
 
@@ -42,18 +45,40 @@ class CommandSession:
     @contextmanager
     def look(self, *, tells: bool = False) -> Iterator[Look]:
         """The ledger, to be read. If hosts refuse it, this is printed here, unless the command `tells` it itself."""
-        settings = self.settings()
+        settings, token = self.settings(), agent_token()
+        if token is not None:
+            read = agents.HostReader(settings.ledger, token)
+            clock = SystemClock()
+            yield Look(Views(read, settings.policy), read, clock.now_ms(), clock.steady_ms)
+            return
         with open_look(settings.ledger, settings.policy) as look:
             if look.read.refused and not tells:
                 say(plain(look.read.refused))
             yield look
 
+    def ask(
+        self, act: str, params: Mapping[str, Any], wait_s: float = control.ANSWER_S, pin: str | None = None,
+        model: Principal | None = None,
+    ) -> Any:
+        """What the running host answers: to the agent whose token is in the environment, else to this user.
+
+        With `model`, to one of Keep's own models."""
+        ledger, token = self.settings().ledger, agent_token()
+        if token is not None:
+            return agents.ask(ledger, token, act, params, wait_s)
+        return control.ask(ledger, act, params, wait_s, pin, model)
+
     def told(self, look: str, **params: Any) -> Any:
         """What the running host says to a look that needs what only it knows; None if none does."""
         try:
-            return control.ask(self.settings().ledger, look, params, control.LOOK_S)
+            return self.ask(look, params, control.LOOK_S)
         except (control.NoHost, KeepError):
             return None
+
+
+def agent_token() -> str | None:
+    """The token of the agent as which this command acts, if it is an agent's."""
+    return os.environ.get(ENV_AGENT_TOKEN)
 
 
 def with_json(function: F) -> F:

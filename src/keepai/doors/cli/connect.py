@@ -9,8 +9,10 @@ import asyncio
 import inspect
 import json
 import re
+import sys
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +20,18 @@ import click
 
 from ...connectors import NOT_SETTINGS, load
 from ...connectors.base import Connector
+from ...connectors.mcp.mcp_connector import Mcp
+from ...connectors.openapi.openapi_connector import OpenApi
 from ...connectors.redacted import redacted, redactor_of
 from ...connectors.sign_in import SignIn
 from ...model.errors import ConfigError, Refused
-from ...vault.file import replace
+from ...vault.file import replace as replace_file
 from ..health_checks import FAIL, OK, HealthLine, check_connector
 from ..webhooks import deliveries_placed
 from . import secret_input
 from .command_session import CommandSession, with_json, with_session
+from .connect_api import kept_document, suggest_lookups, tell_suggestions
+from .connect_tools import choose_tools, lock_tools, tell_tools
 from .signing import sign_in
 from .text import did_you_mean, echo, echo_json, plain, say
 from .wiring import make_connector, vault_of
@@ -40,11 +46,17 @@ from .wiring import make_connector, vault_of
 @click.option("--sign-in", "anew", is_flag=True, help="Sign in with a browser, also where a secret is stored already.")
 @click.option("--no-browser", is_flag=True, help="Show the address to sign in at, and open no browser.")
 @click.option("--unchecked", is_flag=True, help="Write and store it even if it does not answer.")
+@click.option("--read", "reads", multiple=True, metavar="TOOL,TOOL",
+              help="Of an MCP server: tools that only read. You confirm them by this.")
+@click.option("--mutation", "mutations", multiple=True, metavar="TOOL,TOOL",
+              help="Of an MCP server: other tools that scripts may call; `all` is all that are new or changed.")
+@click.option("--suggest", is_flag=True, help="Of an OpenAPI document: add look-up rules to keep.toml, as comments.")
 @with_json
 @with_session
 def connect(
     session: CommandSession, name: str, type_name: str, given: tuple[str, ...], sources: tuple[str, ...], anew: bool,
-    no_browser: bool, unchecked: bool, as_json: bool,
+    no_browser: bool, unchecked: bool, reads: tuple[str, ...], mutations: tuple[str, ...], suggest: bool,
+    as_json: bool,
 ) -> None:
     """Connect ctx.NAME with an outside system, and try it.
 
@@ -52,12 +64,25 @@ def connect(
     browser, it opens the page and waits. Then it checks the connection. If the connection answers or cannot be checked,
     or if you say so, it adds [connectors.NAME] to keep.toml and stores the secrets, encrypted, in keep.secrets. A
     table that exists already stays as it is; then it asks only for the secrets.
+
+    Of an MCP server it lists the tools, and you say which of them only read and which others scripts may call. That is
+    kept in keep.mcp.lock. Run it again when the server has changed.
+
+    Of an OpenAPI document (document=FILE or a URL) it takes the operations that you name; a URL is fetched, and kept
+    beside keep.toml. With --suggest it looks for look-up rules.
     """
     settings = session.settings()
     file = settings.file or Path(session.config or "keep.toml")
     there = connection(file, name)
-    table = _table(name, type_name, file.parent, secret_input.pairs(given, "--set"), there)
+    values = secret_input.pairs(given, "--set")
+    if issubclass(load(type_name, file.parent), OpenApi):
+        values = kept_document(name, values, there, file.parent)
+    table = _table(name, type_name, file.parent, values, there)
     connector = make_connector(type_name, name, {k: v for k, v in table.items() if k != "type"}, file.parent)
+    if (reads or mutations) and not isinstance(connector, Mcp):
+        raise ConfigError("--read and --mutation name tools of an MCP server, and this type is none.")
+    if suggest and not isinstance(connector, OpenApi):
+        raise ConfigError("--suggest reads an OpenAPI document, and this type has none.")
     places = secret_input.pairs(sources, "--secret")
     offer = _offer(connector, places, anew)
     vault = vault_of(settings)
@@ -68,6 +93,9 @@ def connect(
         _sign_in(connector, offer, trial, browser=secret_input.at_terminal() and not no_browser)
     with deliveries_placed([connector], settings.ledger):
         found = _tried(connector, trial)
+    choice = choose_tools(connector, reads, mutations) if isinstance(connector, Mcp) and connector.offered else None
+    if choice is not None:
+        found = replace(found, state=OK, said="answers")
     if found.state == FAIL:
         hint = " With --sign-in you sign in with a browser." if offer and not signs else ""
         _refuse_unless_wanted(name, found.said + hint, unchecked)
@@ -76,10 +104,20 @@ def connect(
         vault.put(name, fresh)
     if there is None:
         add_connection(file, name, table)
+    if choice is not None and isinstance(connector, Mcp):
+        lock_tools(connector, choice)
     done = {"name": name, "type": type_name, "file": str(file), "added": there is None, "settings": table,
             "secrets": sorted(fresh), "checked": found.state == OK}
+    done |= choice.as_json() if choice else {}
     echo_json(done) if as_json else _tell(done, found, sorted(set(connector.secrets) - trial.keys()))
     secret_input.warn_of_weak(fresh)
+    if suggest and isinstance(connector, OpenApi):
+        suggested = suggest_lookups(connector, file)
+        None if as_json else tell_suggestions(connector, suggested)
+    if choice is not None and isinstance(connector, Mcp):
+        None if as_json else tell_tools(connector, choice)
+        if choice.unconfirmed:
+            sys.exit(4)
 
 
 # -- settings --------------------------------------------------------------------------------------
@@ -199,7 +237,17 @@ def _sign_in(connector: Connector, offer: SignIn, trial: dict[str, str], *, brow
 def _tried(connector: Connector, secrets: dict[str, str]) -> HealthLine:
     """Whether the connection answers, in the words of `doctor`. A renewed secret is then in `secrets`."""
     connector.entrust(secrets)
-    return asyncio.run(check_connector(redacted(connector, redactor_of([connector]))))
+
+    async def tried() -> HealthLine:
+        try:
+            return await check_connector(redacted(connector, redactor_of([connector])), _FIRST_S)
+        finally:
+            await connector.shut_down()
+
+    return asyncio.run(tried())
+
+
+_FIRST_S = 60.0  # a program that is an MCP server may have to be downloaded first
 
 
 def _refuse_unless_wanted(name: str, problem: str, unchecked: bool) -> None:
@@ -245,7 +293,7 @@ def add_connection(file: Path, name: str, table: Mapping[str, Any]) -> None:
     if not _is_added(before, after, name, table):
         raise ConfigError(f"{file} cannot be added to. Add this to it yourself:\n" + "\n".join(entry))
     mode = file.stat().st_mode & 0o777 if file.exists() else 0o644
-    replace(file, after.encode("utf-8"), mode)
+    replace_file(file, after.encode("utf-8"), mode)
 
 
 def toml(value: Any) -> str:

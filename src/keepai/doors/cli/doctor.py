@@ -83,7 +83,9 @@ async def _examined(session: CommandSession) -> list[HealthLine]:
     found += secrets_found(settings)
     redactor = redactor_of(settings.connectors)
     with deliveries_placed(settings.connectors, settings.ledger):
-        found += [await check_connector(redacted(each, redactor)) for each in settings.connectors]
+        for each in settings.connectors:
+            found.append(await check_connector(redacted(each, redactor)))
+            await each.shut_down()
     return [*found, *_webhooks(settings), *_server(settings), *_ledger(settings), *_disk(settings),
             connections_found(settings)]
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from ...engine.certificate import Certification
 from ...engine.deploy import Deployment
 from ...engine.retention import Pruned
+from ...engine.shadow import ShadowReport
 from ...ledger.base import SeenHost
 from ...ledger.checks import Check
 from ...ledger.moving import Moved
@@ -22,6 +23,7 @@ from ...reading.blast import Blast
 from ...reading.digest import Digest
 from ...reading.explain import Explanation
 from ...reading.overview import WorkflowGlance
+from ...reading.proposal_card import Touch
 from ...reading.record_shapes import ANY, NUMBER, TEXT, TIME, YES, Shape, of
 from ...testing.cases import Result
 from ...testing.rehearsal import Rehearsal
@@ -40,9 +42,16 @@ _TOLD: Shape = {**of(NewsLine), "at": TIME}
 _NOTE: Shape = {"at": TIME, "kind": TEXT, "text": TEXT, "*": ANY}
 
 #: Command → what it prints, in each of its cases.
+_PLANNED: dict[str, Shape] = {
+    "id": "text?", "ended": TEXT, "draft": "text?",
+    "fault": {"?": {"failed": TEXT, "because": TEXT, "details": ANY}},
+    "used": {"attempts": NUMBER, "tokens_in": NUMBER, "tokens_out": NUMBER, "money": NUMBER},
+}
 SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "demo": {"": {"ok": YES, "*": ANY}},
     "init": {"": {"folder": TEXT, "files": [TEXT]}},
+    "plan": {"": _PLANNED, "with --write-prompts": {"files": [TEXT]}},
+    "repair": {"": _PLANNED},
     "check": {"": [_FINDING]},
     "types": {"": {"file": "text?", "connectors": [TEXT], "text": TEXT}},
     "test": {"": [{"file": TEXT, **of(Result)}]},
@@ -56,6 +65,10 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
         "with --dry-run": {"dry_run": YES, **of(Rehearsal), "deployment": _DEPLOYED},
     },
     "fix": {"": {"repair": TEXT, "workflow_id": TEXT}},
+    "shadow": {"": {**of(ShadowReport), "all_same": YES}},
+    "propose": {"": of(records.Proposal), "if the script has errors": {"findings": [_FINDING]}},
+    "proposals": {"": [{**of(records.Proposal), "does": [TEXT], "touches": [of(Touch)], "cases_in_words": [TEXT],
+                        "proof": [TEXT], "warnings": [TEXT]}]},
     "rollback": {
         "": {**_DEPLOYED, "rolled_back_to": TEXT, "run": {"?": {"id": TEXT, "status": TEXT, "then": TEXT}}},
         "with --list": [{"version": TEXT, "active": YES, "author": TEXT, "hash": TEXT, "activated_at": TIME}],
@@ -69,6 +82,9 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "connect": {"": {
         "name": TEXT, "type": TEXT, "file": TEXT, "added": YES, "settings": {"*": ANY}, "secrets": [TEXT],
         "checked": YES,
+    }, "an MCP server": {
+        "name": TEXT, "type": TEXT, "file": TEXT, "added": YES, "settings": {"*": ANY}, "secrets": [TEXT],
+        "checked": YES, "tools": {"*": TEXT}, "unconfirmed": [TEXT], "gone": [TEXT],
     }},
     "secrets list": {"": [{"connection": TEXT, "secret": TEXT, "state": TEXT, "set_at": "time?"}]},
     "secrets set": {"": {"connection": TEXT, "secret": TEXT}},
@@ -100,6 +116,11 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
         "act": TEXT, "chosen": [{"id": TEXT, "workflow": TEXT, "version": NUMBER, "what": TEXT}], "done": [TEXT],
         "refused": [{"id": TEXT, "message": TEXT}]}} for name in ("approve", "reject")},
     "notify test": {"": [{"channel": TEXT, "sent": YES, "said": TEXT}]},
+    "agent add": {"": {"agent": TEXT, "role": TEXT, "token": TEXT}},
+    "agent list": {"": [{"name": TEXT, "role": TEXT, "added_by": TEXT, "added_at": TIME, "removed_by": "text?",
+                         "removed_at": "time?"}]},
+    "agent remove": {"": _ACT},
+    "agent pin": {"": _ACT},
     "hosts": {"": [{**of(SeenHost), "state": TEXT}]},
     "host dead": {"": _ACT},
     "host drain": {"": _ACT},

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import os
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
 import click
 
 from ...model.acts import ACTS
-from ...model.errors import ConfigError, KeepError, ScriptInvalid
+from ...model.errors import ConfigError, KeepError, PresenceNeeded, ScriptInvalid
+from ...model.principals import ENV_AGENT_TOKEN
 from .help_texts import SUMMARIES, with_example
 from .text import did_you_mean, plain
 
@@ -26,6 +29,8 @@ COMMANDS = {
     "connect": "connect:connect",
     "secrets": "secrets:secrets",
     "doctor": "doctor:doctor",
+    "plan": "plan_command:plan",
+    "repair": "plan_command:repair",
     "check": "script_commands:check",
     "types": "init:types",
     "test": "cases_command:test",
@@ -34,12 +39,15 @@ COMMANDS = {
     "deploy": "script_commands:deploy",
     "rollback": "rollback:rollback",
     "fix": "script_commands:fix",
+    "shadow": "shadow_command:shadow",
+    "propose": "proposal_commands:propose",
     "dev": "dev:dev",
     "serve": "serve:serve",
     "status": "status:status",
     "watch": "watch:watch",
     "open": "open_command:open_page",
     "todo": "todo:todo",
+    "proposals": "proposal_commands:proposals",
     "inputs": "list_commands:inputs",
     "outputs": "list_commands:outputs",
     "items": "list_commands:items",
@@ -54,6 +62,7 @@ COMMANDS = {
     **dict.fromkeys((act.command for act in ACTS.values() if "shown" in act.params), "act_commands:COMMANDS"),
     "replay": "deliveries_command:replay",
     "notify": "notify:notify",
+    "agent": "agent_commands:agent",
     "hosts": "hosts:hosts",
     "host": "hosts:host",
     "db": "db:db",
@@ -63,25 +72,40 @@ COMMANDS = {
 }
 #: What `keep --help` puts above a group of commands, by the first command of it.
 GROUPS = {
-    "demo": "Begin", "check": "Write scripts", "dev": "Run", "status": "Look", "pause": "Act", "notify": "Operate",
+    "demo": "Begin", "plan": "Write scripts", "dev": "Run", "status": "Look", "pause": "Act", "notify": "Operate",
 }
+
+
+#: What the commands of an agent are: they work on its own files, look, or are acts that a role of agents has.
+OF_AGENTS = frozenset({
+    "check", "types", "test", "certify", "fix", "status", "watch", "todo", "inputs", "outputs", "items", "runs", "show",
+    "why", "logs", "graph", "blast", "digest", "propose", "proposals", "withdraw", "pause", "hosts", "completion",
+    "help", "version",
+})
+
+
+def offered() -> Mapping[str, str]:
+    """The commands that there are: an agent's token in the environment leaves those of agents."""
+    if ENV_AGENT_TOKEN not in os.environ:
+        return COMMANDS
+    return {name: place for name, place in COMMANDS.items() if name in OF_AGENTS}
 
 
 class LazyCommands(click.Group):
     """Imports a command when it is asked for, and turns Keep's errors into a sentence and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return list(offered())
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Every command with a sentence, in groups; the sentences of all groups begin in the same column."""
-        wide = max(map(len, COMMANDS))
+        wide = max(map(len, offered()))
         for heading, names in grouped():
             with formatter.section(heading):
                 formatter.write_dl([(f"{name:<{wide}}", SUMMARIES[name]) for name in names])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        if cmd_name not in offered():
             return None
         found = _imported(COMMANDS[cmd_name])
         command: click.Command = found[cmd_name] if isinstance(found, dict) else found
@@ -90,8 +114,10 @@ class LazyCommands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str],
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            ctx.fail(f"There is no command {args[0]!r}. {did_you_mean(args[0], COMMANDS)}")
+        there = offered()
+        if args and args[0] not in there and not args[0].startswith("-"):
+            whose = " for an agent" if args[0] in COMMANDS else ""
+            ctx.fail(f"There is no command {args[0]!r}{whose}. {did_you_mean(args[0], there)}")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
@@ -108,8 +134,9 @@ def grouped() -> list[tuple[str, list[str]]]:
     for name in COMMANDS:
         if name in GROUPS:
             found.append((GROUPS[name], []))
-        found[-1][1].append(name)
-    return found
+        if name in offered():
+            found[-1][1].append(name)
+    return [(heading, names) for heading, names in found if names]
 
 
 def _imported(place: str) -> Any:
@@ -127,6 +154,8 @@ def exit_code(error: KeepError) -> int:
     """What an error means to a calling program."""
     if isinstance(error, ConfigError):
         return USAGE
+    if isinstance(error, PresenceNeeded):
+        return NEEDS_YOU
     return FINDINGS if isinstance(error, ScriptInvalid) else FAILED
 
 

@@ -19,6 +19,7 @@ KINDS = {
     "itm_": ("item", "item_by_id", "item_id", "look_items"),
     "apr_": ("approval", "approval_by_id", "approval_id", "approval_all"),
     "fix_": ("repair", "repair_by_id", "repair_id", "look_repairs"),
+    "prp_": ("proposal", "proposal_by_id", "proposal_id", "look_proposals"),
 }
 #: What else a listing wants to be given, to list all.
 LISTING_PARAMS: dict[str, dict[str, object]] = {
@@ -85,4 +86,5 @@ _LISTS = {
     "run": "keep runs WORKFLOW", "input": "keep inputs WORKFLOW", "event": "keep show INPUT",
     "item": "keep items WORKFLOW",
     "mutation": "keep outputs WORKFLOW", "approval": "keep todo", "repair": "keep todo",
+    "proposal": "keep proposals",
 }

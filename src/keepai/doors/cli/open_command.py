@@ -29,7 +29,7 @@ def open_page(session: CommandSession, id: str | None, as_json: bool) -> None:
     with session.look() as look:
         whole = _whole(look, id) if id else None
     try:
-        origin = control.ask(session.settings().ledger, "page_origin", {}, control.LOOK_S)
+        origin = session.ask("page_origin", {}, control.LOOK_S)
     except control.NoHost:
         origin = None
     if origin is None:

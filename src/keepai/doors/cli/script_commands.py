@@ -110,7 +110,8 @@ def fix(session: CommandSession, workflow: str, file: str, impact: str | None, n
     """Offer a repair for the run that failed.
 
     It must keep the topics, the messageIds and the handler, use nothing more than before, and be within the budget.
-    Then it waits for `keep approve`: it becomes a new minor version, and the failed run goes on with it.
+    Then it is tried on recorded runs. If these show that it changes nothing else, it becomes a new minor version by
+    itself, and the failed run goes on with it. If not, it waits for `keep approve`, and `keep todo` says why.
     """
     with session.look() as look:
         wf = str(names.workflow(look, workflow)["id"])
@@ -122,7 +123,11 @@ def fix(session: CommandSession, workflow: str, file: str, impact: str | None, n
     if as_json:
         echo_json({"repair": done, "workflow_id": wf})
         return
-    echo(f"The repair {done} waits for a person. `keep todo` shows it; `keep approve {done}` activates it.")
+    with session.look() as look:
+        kept = look.read.one("repair_by_id", repair_id=done)
+    live = kept is not None and kept["status"] == "deployed"
+    echo(f"The repair {done} is live: recorded runs show that it changes nothing else." if live else
+         f"The repair {done} waits for a person. `keep todo` shows it; `keep approve {done}` activates it.")
 
 
 def deploy_lines(done: dict[str, Any]) -> list[str]:

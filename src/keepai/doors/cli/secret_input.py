@@ -5,6 +5,7 @@ The words of a command are in the shell's history and in the list of processes. 
 
 from __future__ import annotations
 
+import getpass
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from ...model.errors import ConfigError
+from ...model.errors import ConfigError, PresenceNeeded
 from ...model.redaction import CHARACTERS_LEAST
 from ...vault.strength import BITS_LEAST, bits
 from .text import say
@@ -47,6 +48,18 @@ def ask_unseen(question: str, *, twice: bool = False, empty: bool = False) -> st
         question, hide_input=True, confirmation_prompt=twice, default=default, show_default=False, err=True,
     )
     return str(answer)
+
+
+def ask_at_terminal(question: str) -> str:
+    """What a person types, not shown, on the terminal's own device. A pipe or a variable does not do."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))  # getpass would take stdin instead
+    except OSError:
+        raise PresenceNeeded(
+            "This needs the PIN, and there is no terminal to type it at. Nothing was done. Use a terminal, or the "
+            "page: `keep open`."
+        ) from None
+    return getpass.getpass(f"{question}: ")
 
 
 def from_source(source: str, what: str) -> str:

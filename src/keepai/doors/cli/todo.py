@@ -18,12 +18,16 @@ from ...model.ids import typed_name
 from ...model.records import Escalation
 from ...reading.diffs import differences
 from ...reading.look import Look
-from ...reading.offered_acts import CLASSES, command, commands, heading, meaning
+from ...reading.offered_acts import CLASSES, command, commands, heading, meaning, workflow_name
+from ...reading.shadow_words import told, told_run
+from ...reading.shared_hosts import runs_on
 from ...reading.wording import ago, count
 from ..health_checks import OK, check_channels
 from .command_session import CommandSession, with_json, with_session, with_watch
 from .status import questions
 from .text import LABEL, cells, echo, echo_json, exact, field, plain, say, width
+
+_DIFFERING_MAX = 5  # runs that a card shows
 
 
 @click.command()
@@ -39,11 +43,11 @@ def todo(session: CommandSession, as_json: bool) -> None:
         names = {row["id"]: str(row["name"]) for row in look.read.all("workflow_all")}
         found = questions(session, look)
         if as_json:
-            echo_json([{**q.to_json(), "commands": [typed for _, typed in commands(q, names[q.workflow_id])]}
+            echo_json([{**q.to_json(), "commands": [typed for _, typed in commands(q, workflow_name(q, names))]}
                        for q in found])
         else:
             for number, each in enumerate(found):
-                echo(*([""] if number else []), *_card(look, each, names[each.workflow_id]))
+                echo(*([""] if number else []), *_card(look, each, workflow_name(each, names)))
             if not found:
                 echo("Nothing waits for you.")
             _warn(look)
@@ -60,15 +64,19 @@ def _warn(look: Look) -> None:
 def _card(look: Look, question: Escalation, name: str) -> list[str]:
     facts: Mapping[str, Any] = question.facts
     lines = [f"{click.style(heading(question), fg='red')}  {plain(name)}  {question.id}"]
+    if question.kind == "proposal":
+        return [*lines, *_about_proposal(look, facts), *_answers(look, question, name)]
     lines += _what(facts)
     typed = typed_name(name, question.workflow_id)
     lines += field("why", facts["why"])
     lines += field("because of", *(facts.get("inputs") or ()))
+    lines += field("runs on", runs_on(look.read, question.workflow_id))
     lines += _about_doubt(look, facts) if question.kind == "unknown_outcome" else _about_term(look, facts)
     lines += _about_item(facts) if "item_id" in facts else []
     lines += _about_contradiction(look, facts) if "noticed_at" in facts else []
     impact = facts.get("impact_by_author")
     lines += field("repair", facts.get("note"), impact and f"its author calls it {impact}")
+    lines += _trial(facts["trial"]) if facts.get("trial") else []
     lines += _repairs(facts) if facts.get("repairs") else []
     lines += [each for found in facts.get("blast", ()) for each in _touched(found, typed)]
     lines += exact("new script", facts.get("source"))
@@ -77,6 +85,16 @@ def _card(look: Look, question: Escalation, name: str) -> list[str]:
     told = f"an answer with --shown {question.version} is refused if any of this has changed since"
     lines += field("version", f"{question.version}: {told}")
     return [*lines, *_answers(look, question, name)]
+
+
+def _about_proposal(look: Look, facts: Mapping[str, Any]) -> list[str]:
+    """What is proposed, in short: whoever accepts it is shown all of it."""
+    return [
+        *field("why", facts["why"]), *field("in its words", f"“{facts['why_by_proposer']}”"),
+        *field("does", *facts["does"]), *field("may change", *(facts["changes"] or ("nothing",))),
+        *field("proof", *facts["proof"]), *field("warning", *facts["warnings"]),
+        *field("expires", _when(look, facts["expires_at"])),
+    ]
 
 
 def _what(facts: Mapping[str, Any]) -> list[str]:
@@ -105,6 +123,16 @@ def _repairs(facts: Mapping[str, Any]) -> list[str]:
     tried = [f"{each['id']} {each['status']}: {each['note'] or 'no note'}" for each in facts["repairs"]]
     left = facts["repairs_left"]
     return field("repairs", *tried, f"{left} more may be tried" if left else "none is left: a person must deploy")
+
+
+def _trial(trial: Mapping[str, Any]) -> list[str]:
+    """What recorded runs show of a repair, and why it does not go live by itself."""
+    differing = [f"{told_run(run)}{''.join(f'; {told(each).sentence}' for each in run['differences'])}"
+                 for run in trial["report"]["differing"][:_DIFFERING_MAX]]
+    return [
+        *field("it waits", trial["waits"]), *field("recorded", trial["report"]["words"], *differing),
+        *field("would send", *(f"{each}, for the input that failed" for each in trial["sends"])),
+    ]
 
 
 def _touched(found: Mapping[str, Any], workflow: str) -> list[str]:

@@ -54,8 +54,9 @@ class Hand:
 
 
 def answers(question: Escalation) -> list[tuple[str, Act]]:
-    """The acts that answer a question, in the order of their keys."""
-    return [(act, meaning(act, question)) for act in offered(question.actions) if ACTS[act].label]
+    """The acts that answer a question, in the order of their keys. A proposal is accepted where all of it is shown."""
+    acts = [act for act in offered(question.actions) if act != "accept"]
+    return [(act, meaning(act, question)) for act in acts if ACTS[act].label]
 
 
 def screen(seen: SeenLedger, hand: Hand) -> RenderableType:

@@ -12,6 +12,7 @@ from ...model.clock import parse_iso
 from ...model.ids import typed_name
 from ...reading.look import Look
 from ...reading.offered_acts import command, meaning, offered
+from ...reading.shared_hosts import runs_on
 from ...reading.wording import ago, count
 from . import names
 from .command_session import CommandSession, with_json, with_session
@@ -59,6 +60,7 @@ def _lines(look: Look, data: Data) -> list[str]:
     lines = [f"{data['kind']} {data['id']}  {plain(name)}"]
     lines += field("stands", str(data["standing"]))
     lines += field("because", str(data["because"]))
+    lines += field("runs on", runs_on(look.read, data["workflow_id"]))
     selected = ((each, f", attempt {each['attempt']}" if each["attempt"] else "") for each in data["selected"])
     lines += field(_SELECTED.get(data["kind"], "selected"),
                    *(f"{each['kind']} {each['id']}: {each['title']}{attempt}" for each, attempt in selected))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import connectors, notices
-from ...config import LEDGER, Settings
+from ...config import LEDGER, MODEL, ModelSettings, Settings
 from ...connectors.base import Connector
 from ...engine.digest_times import daily
 from ...model.errors import ConfigError, VaultClosed
@@ -38,10 +38,11 @@ def make_channel(
     return notices.make(type_name, name, settings, folder, digest)
 
 
-def connections(settings: Settings) -> dict[str, Connector | Channel]:
+def connections(settings: Settings) -> dict[str, Connector | Channel | ModelSettings]:
     """Everything that may have secrets, by the name under which these are kept."""
     return {each.name: each for each in settings.connectors} | {
-        f"{notices.SECTION}.{each.name}": each for each in settings.channels}
+        f"{notices.SECTION}.{each.name}": each for each in settings.channels} | (
+        {MODEL: settings.model} if settings.model else {})
 
 
 def give_secrets(settings: Settings) -> Settings:
@@ -52,7 +53,8 @@ def give_secrets(settings: Settings) -> Settings:
         return settings
     vault = vault_of(settings)
     for name, each in keepers.items():
-        each.entrust(vault.view(name))
+        if not isinstance(each, ModelSettings):  # the model's key is fetched when a model is asked
+            each.entrust(vault.view(name))
     return replace(settings, vault=vault)
 
 

@@ -13,6 +13,7 @@ In reading order:
     timeline.py      a story as sentences
     render.py        Jinja with everything from outside escaped, invisible characters too; style and script
     deep_checks.py   the thorough check of the page Health; the ledger's part runs in a process of its own
+    plans.py         what a model writes for the box on Home, beside the host
     demo_page.py     what `keep demo --ui` adds: Home with three buttons, and a session that outlives the host
     pages/           the pages; templates/ their texts; static/ style, script and what came from npm:
                      keep.js keeps an open page true, keys.js has the keys and the palette, times.js the reader's

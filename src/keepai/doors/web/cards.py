@@ -17,6 +17,10 @@ from ...reading.diffs import differences
 from ...reading.excerpt import Excerpt, excerpt
 from ...reading.look import Look
 from ...reading.next_steps import StepAhead
+from ...reading.shadow_words import ToldDifference, told, told_run
+
+#: A run, its sentence, and what is not the same.
+ShownRun = tuple[str, str, tuple[ToldDifference, ...]]
 
 #: Facts that are moments.
 _MOMENTS = ("sent_at", "ended_at", "may_arrive_until", "asked_at", "expires_at", "noticed_at")
@@ -58,6 +62,7 @@ class Card:
     same: int
     place: Excerpt | None  # in the script
     changes: tuple[str, ...]  # of a repair: the lines of a unified diff
+    shadowed: tuple[ShownRun, ...]  # of a repair: recorded runs that would not be the same
 
     @property
     def kind(self) -> str:
@@ -73,7 +78,7 @@ class Card:
 def cards(look: Look, questions: Iterable[Escalation]) -> list[Card]:
     """One card per question."""
     names = {row["id"]: str(row["name"]) for row in look.read.all("workflow_all")}
-    return [_card(look, each, names[each.workflow_id]) for each in questions]
+    return [_card(look, each, offered_acts.workflow_name(each, names)) for each in questions]
 
 
 def forms_of_steps(steps: Iterable[StepAhead], workflow_id: str) -> list[AnswerForm]:
@@ -104,7 +109,13 @@ def _card(look: Look, question: Escalation, name: str) -> Card:
         question, offered_acts.heading(question), sentence_of(facts), name, _why(facts),
         _answers(question), _later(question), moments, arrives_s, tuple(rows), same,
         _place(look, question), _changes(look, question),
+        shown_runs(facts["trial"]["report"]) if facts.get("trial") else (),
     )
+
+
+def shown_runs(report: Mapping[str, Any]) -> tuple[ShownRun, ...]:
+    """The runs of a shadow report that are not the same."""
+    return tuple((run["run_id"], told_run(run), tuple(map(told, run["differences"]))) for run in report["differing"])
 
 
 def _why(facts: Mapping[str, Any]) -> str:
@@ -116,6 +127,8 @@ def _why(facts: Mapping[str, Any]) -> str:
 
 def _answers(question: Escalation) -> tuple[AnswerForm, ...]:
     capability = question.facts.get("capability")
+    if question.kind == "proposal":
+        return ()  # it is judged on its own page, which shows all of it
     return tuple(
         _answer(act, offered_acts.subject(question, act), question.workflow_id, str(capability),
                 offered_acts.meaning(act, question))

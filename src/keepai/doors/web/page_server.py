@@ -19,6 +19,7 @@ from ..connections import listening
 from ..http_server import HttpServer, http_bounds
 from .guard import LOCALHOST, Guard, PageNames, is_loopback
 from .live import LiveUpdates
+from .plans import BegunPlans
 from .render import Assets, Renderer
 from .sessions import Sessions
 from .site import LookThreads, Site
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 PORT = 7777
 LOOPBACK = ("127.0.0.1", "::1")  #: where the page is, unless another address is named
 _ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 (not bound to here: these are no addresses to look at)
+COUNT_S = 300.0  #: between two counts of what happened lately, if nobody asks
 PORTS_TRIED = 20  #: from PORT on, if the person chose no port
 
 
@@ -55,7 +57,8 @@ class PageServer:
         listeners = self._demo.listeners if self._demo else bind(self._host, self._asked_port)
         self.port: int = listeners[0].getsockname()[1]
         self.looks = LookThreads(self._settings, self._keep.parts.clock, self._keep)
-        self.live = LiveUpdates(self.looks.change)
+        self.plans = BegunPlans(self._keep, self._settings)
+        self.live = LiveUpdates(self._changes)
         handed = self._demo.handed if self._demo else None
         self.sessions = Sessions(self._settings.password, asyncio.get_running_loop().time, handed, self._keep.principal)
         self._names = PageNames(self._host or f"{self.sessions.label}.{LOCALHOST}", self.port, self.is_private)
@@ -68,16 +71,26 @@ class PageServer:
         self._counting = asyncio.ensure_future(self._count_ahead())
         return self
 
+    async def _changes(self) -> int:
+        """A number that grows when somebody commits, or a plan comes further."""
+        return await self.looks.change() + self.plans.changes
+
     async def _count_ahead(self) -> None:
-        """Count the last day before somebody asks: over a big ledger the first time takes a moment."""
-        with suppress(LedgerError):
-            await self.looks.read(lambda look: self._activity.of(look.read, look.now_ms))
+        """Count the last day before somebody asks, and go on: over a big ledger the first time takes a moment."""
+        while True:
+            with suppress(LedgerError):
+                await self.looks.read(lambda look: self._activity.of(look.read, look.now_ms))
+                if self._activity.missed:
+                    self._activity.missed = False
+                    await self.live.say_again()
+            await asyncio.sleep(COUNT_S)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None,
     ) -> None:
         self._keep.page = None
         self._counting.cancel()
+        await self.plans.close()
         await self.live.close()
         await self._server.end()
         self.looks.close()
@@ -85,7 +98,7 @@ class PageServer:
     def _app(self) -> Guard:
         assets = Assets()
         renderer = Renderer(assets, THINGS)
-        here = Site(self._keep, self.looks, self.live, self.sessions, renderer, LINKS, self._activity)
+        here = Site(self._keep, self.looks, self.live, self.sessions, renderer, LINKS, self._activity, self.plans)
         return make(here, self._names, assets, self._demo.routes() if self._demo else ())
 
     @property

@@ -31,7 +31,7 @@ from ...model.errors import ConfigError
 from ...model.ids import number_of
 from ...model.visible_text import visible
 from ...reading.call_sentences import output_sentence
-from ...reading.charts import chart, sparkline
+from ...reading.charts import chart, shares, sparkline
 from ...reading.wording import STANDS, ago, clock, count
 
 #: What templates may use of Jinja's own: nothing that gives markup.
@@ -54,7 +54,7 @@ WORDS: Mapping[str, str] = MappingProxyType({
     "in_flight": "being sent", "needs_reconcile": "unknown, being looked up", "indeterminate": "unknown, needs you",
     "needs_attention": "needs you", "unknown_outcome": "unknown outcome", "logic": "script failed",
     "exhausted": "tried too often", "precondition": "missing outside", "internal": "internal error",
-    "attention": "differs", "committed": "done", "superseded": "another carries on", "abandoned": "given up",
+    "attention": "look at it", "committed": "done", "superseded": "another carries on", "abandoned": "given up",
     **STANDS, "failed:logic": "script failed", "failed:internal": "internal error",
 })
 
@@ -88,6 +88,7 @@ def environment(assets: Assets, things: Mapping[str, str]) -> Environment:
         "as_json": as_json, "when": when, "at": at, "iso": iso, "count": count, "word": word,
         "ids_linked": lambda text: ids_linked(things, text),
         "sparkline": lambda numbers, label: Markup(sparkline(numbers, label)),  # noqa: S704 - numbers, and our own words
+        "shares": lambda *given: Markup(shares(*given)),  # noqa: S704 - the same
         "chart": lambda *given: Markup(chart(*given)),  # noqa: S704 - the same
     }
     made.globals = {"static": assets.address, "tone": tone, "ACTS": ACTS,

@@ -18,6 +18,7 @@ from ...reading.activity import ActivityCounts
 from ...reading.look import Look
 from .guard import Refusal
 from .live import LiveUpdates
+from .plans import BegunPlans
 from .render import Renderer
 from .sessions import BrowserSession, Sessions
 
@@ -60,6 +61,7 @@ class Site:
     renderer: Renderer
     links: tuple[NavLink, ...]
     activity: ActivityCounts
+    plans: BegunPlans
 
 
 def site(request: Request) -> Site:

@@ -9,6 +9,7 @@ from ...ledger.base import Reader
 from ...ledger.rows import mutation_record
 from ...model.codec import encode, stored
 from ...reading.call_sentences import output_sentence
+from ...reading.parked_runs import GOES_ON
 from ...reading.story import StoryLine
 
 #: Machine and target → what happened. A move that is not here is shown with its states.
@@ -42,6 +43,11 @@ SENTENCES: Mapping[tuple[str, str], str] = {
     ("workflow", "active"): "It may run",
     ("workflow", "paused"): "It was paused",
     ("workflow", "stopped"): "It was stopped",
+    **{("waiting", each): f"While a run waits for a person, {told}" for each, told in GOES_ON.items()},
+    ("act", "deploy"): "A version was deployed",
+    ("act", "grant"): "A permission was set",
+    ("act", "run_now"): "Its producers were told to look",
+    ("act", "accept_older"): "The ledger was accepted although it is older than it was",
     ("status", "superseded"): "Another run carries on",
     ("status", "abandoned"): "The run was given up",
 }
@@ -81,6 +87,8 @@ def lines(read: Reader, story: Iterable[StoryLine]) -> list[TimelineLine]:
     for line in (_line(each) for each in story if each.machine != "phase"):
         if told and _at_once(told[-1], line):
             told[-1] = replace(told[-1], what=SENT_AND_HAPPENED, state=line.state)
+        elif told and (told[-1].what, line.kind) == ("set", "waiting"):
+            told[-1] = replace(line, by=told[-1].by)
         else:
             told.append(line)
     names = {id: _name(read, id) for id in {each.subject for each in told}}
@@ -105,12 +113,13 @@ def _name(read: Reader, id: str) -> str:
 def _line(told: StoryLine) -> TimelineLine:
     kind = _KINDS.get(told.machine, told.machine)
     if kind == "act":
-        about = told.subject if told.target != "deploy" else told.subject.partition(" ")[2]
-        why = f"{about} {_detail(told.why)}".strip()
-        return TimelineLine(told.told_at, told.target.replace("_", " "), why, told.by, "", kind, "")
+        about = told.subject if told.target != "deploy" else f"version {told.subject.partition(' ')[2]}"
+        why = f"{'' if about.startswith('wf_') else about} {_detail(told.why)}".strip()
+        what = SENTENCES.get(("act", told.target), told.target.replace("_", " "))
+        return TimelineLine(told.told_at, what, why, told.by, "", kind, "")
     moved = told.target if told.source is None else f"{told.source} → {told.target}"
     what = SENTENCES.get((told.machine, told.target), f"{told.machine} {moved}")
-    why = "" if told.why == "it begins" else told.why
+    why = "" if told.why == "it begins" or told.machine == "waiting" else told.why
     return TimelineLine(told.told_at, what, why, told.by, told.subject, kind, told.target)
 
 

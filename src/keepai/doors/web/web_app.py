@@ -18,11 +18,21 @@ from starlette.routing import Route
 
 from ...model.acts import Param, requests_of
 from ...model.errors import KeepError, LedgerUnusable, NotFound, Refused
-from ...model.permissions import matches_of
 from .. import control
 from .guard import SIGN_IN, Guard, PageNames, Refusal
 from .live import STREAMS_MAX
-from .pages import health_page, lists_pages, needs_you_page, runs_page, search_page, workflow_pages
+from .pages import (
+    health_page,
+    lists_pages,
+    needs_you_page,
+    permissions_page,
+    plan_page,
+    proposals_page,
+    runs_page,
+    search_page,
+    workflow_pages,
+)
+from .pages.permissions_page import rule_of
 from .render import Assets
 from .sessions import ActNote
 from .site import Site, acting, session, site, tell
@@ -31,7 +41,10 @@ _NOT_THERE = Refusal(404, "There is no such page. The first page has links to ev
 
 
 #: The modules with pages.
-PAGES = (workflow_pages, needs_you_page, lists_pages, runs_page, search_page, health_page)
+PAGES = (
+    workflow_pages, needs_you_page, proposals_page, lists_pages, runs_page, search_page, plan_page, permissions_page,
+    health_page,
+)
 #: The navigation, in its order.
 LINKS = tuple(sorted((link for pages in PAGES for link in pages.LINKS), key=lambda link: link.order))
 #: The beginning of an id → the path of its page.
@@ -128,7 +141,7 @@ async def _ledger(request: Request, error: Exception) -> Response:
 
 
 PARAM = "p."  #: what the names of parameters begin with
-RULE = "rule."  #: what the names of the fields of a grant's rule begin with
+GRANT = "grant."  #: what the names of the fields begin with that say what a proposal may do
 
 
 async def act(request: Request) -> Response:
@@ -150,27 +163,16 @@ async def _perform(request: Request, form: Mapping[str, str]) -> None:
     if name not in there:
         raise Refused(f"There is no act {name[:40]!r}.")
     given = {key.removeprefix(PARAM): text for key, text in form.items() if key.startswith(PARAM)}
-    rule = {key.removeprefix(RULE): text for key, text in form.items() if key.startswith(RULE) and text.strip()}
+    grants = {key.removeprefix(GRANT): text for key, text in form.items() if key.startswith(GRANT) and text}
     known = there[name]
     needs = [key for key, param in known.items() if param.required]
     params = {key: _typed(known, key, text) for key, text in given.items() if text or key in needs}
+    rule = rule_of(form)
     if rule:
-        params["mode"] = _rule(rule)
+        params["mode"] = rule
+    if grants:
+        params["grants"] = grants
     await control.perform(keep, name, params)
-
-
-def _rule(fields: Mapping[str, str]) -> dict[str, Any]:
-    """The rule of a grant, from the fields of its form."""
-    rule: dict[str, Any] = {"mode": fields.get("mode", "")}
-    for name, text in fields.items():
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        if name == "match":
-            rule[name] = matches_of(lines)
-        elif name in ("ask_when", "deny_when"):
-            rule[name] = lines
-        elif name in ("per_run", "per_day"):
-            rule[name] = int(text) if text.strip().isdecimal() else text
-    return rule
 
 
 def _typed(known: Mapping[str, Param], name: str, text: str) -> Any:

@@ -14,12 +14,23 @@ select workflow_id, step, count(*) as number from (
 group by workflow_id, step;
 
 -- name: activity_runs
--- How many runs began, by workflow and step of time, and how many of them stopped at an error or with their host.
-select workflow_id, step, count(*) as number, sum(fault) as failed from (
-  select workflow_id, created_at / :step_ms as step, case when status = 'failed' or status = 'crashed'
-    or status = 'superseded' or (status = 'paused' and reason = 'transient') then 1 else 0 end as fault
+-- How many runs began, by workflow, step of time and how long those took that are done (their class, 0 for the shortest),
+-- and how many of them stopped at an error or with their host.
+select workflow_id, step, took, count(*) as number, sum(fault) as failed from (
+  select workflow_id, created_at / :step_ms as step, case when status <> 'committed' then null
+      when updated_at - created_at < 100 then 0 when updated_at - created_at < 1000 then 1
+      when updated_at - created_at < 10000 then 2 when updated_at - created_at < 60000 then 3 else 4 end as took,
+    case when status = 'failed' or status = 'crashed'
+      or status = 'superseded' or (status = 'paused' and reason = 'transient') then 1 else 0 end as fault
   from run where id >= :first_id limit :limit) x
-group by workflow_id, step;
+group by workflow_id, step, took;
+
+-- name: activity_acts
+-- What people did, of the newest acts: how often, by workflow, step of time and act.
+select workflow_id, step, act, count(*) as number from (
+  select workflow_id, at / :step_ms as step, act from action
+  where seq > (select max(seq) from action) - :limit and workflow_id is not null and at >= :since_at) x
+group by workflow_id, step, act;
 
 -- name: newest_inputs
 -- Inputs of all workflows with how they stand, newest first, before an id.

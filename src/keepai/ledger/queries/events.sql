@@ -121,7 +121,7 @@ where workflow_id = :workflow_id and event_id = :event_id and (revision = :revis
 
 -- name: event_peek
 -- Waiting events of a topic after a place in it, in the order in which they came.
-select seq, topic, message_id, attempt, payload from event
+select seq, topic, message_id, attempt, revision, payload from event
 where workflow_id = :workflow_id and topic = :topic and status = 'pending' and reserved_by is null and held_by is null and seq > :after
 order by seq limit :limit;
 

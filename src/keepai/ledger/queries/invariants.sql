@@ -229,5 +229,6 @@ union all select 'event' as machine, id as subject, status as state from event
 union all select 'input' as machine, id as subject, status as state from input
 union all select 'item' as machine, id as subject, status as state from item
 union all select 'repair' as machine, id as subject, status as state from repair
+union all select 'proposal' as machine, id as subject, status as state from proposal
 union all select 'approval' as machine, id as subject, status as state from approval
 union all select 'workflow' as machine, id as subject, status as state from workflow;

@@ -151,7 +151,8 @@ union all select id from event where :kind = 'event' and id >= :first_id and id 
 union all select id from mutation where :kind = 'mutation' and id >= :first_id and id <= :last_id
 union all select id from item where :kind = 'item' and id >= :first_id and id <= :last_id
 union all select id from approval where :kind = 'approval' and id >= :first_id and id <= :last_id
-union all select id from repair where :kind = 'repair' and id >= :first_id and id <= :last_id limit :limit;
+union all select id from repair where :kind = 'repair' and id >= :first_id and id <= :last_id
+union all select id from proposal where :kind = 'proposal' and id >= :first_id and id <= :last_id limit :limit;
 
 -- name: look_lineage
 -- Every run of a lineage, oldest first; with the plus the order does not choose the index.

@@ -13,6 +13,10 @@ select * from repair where run_id = :run_id order by seq desc limit 1;
 -- One try.
 select * from repair where id = :repair_id;
 
+-- name: repair_waiting
+-- Repairs that wait for a person.
+select * from repair where status = 'waiting' order by id;
+
 -- name: repair_count
 -- How many tries a lineage has had.
 select count(*) as tries from repair where workflow_id = :workflow_id and lineage = :lineage;
@@ -20,7 +24,7 @@ select count(*) as tries from repair where workflow_id = :workflow_id and lineag
 -- name: repair_move
 -- What became of a try.
 update repair set status = :target, source = coalesce(:source, source), impact = coalesce(:impact, impact), note = :note,
-  updated_at = :now
+  trial = coalesce(:trial, trial), updated_at = :now
 where id = :repair_id and status = :before returning workflow_id;
 
 -- name: repair_void

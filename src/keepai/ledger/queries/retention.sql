@@ -7,7 +7,8 @@ select r.id, coalesce(octet_length(r.prepare_result), 0) as bytes from run r
 where r.workflow_id = :workflow_id and r.seq >= :first and r.seq < :until and r.updated_at < :before
   and r.status in ('committed', 'crashed', 'superseded', 'abandoned')
   and (r.prepare_result <> '' or exists (
-    select 1 from trace t where t.workflow_id = r.workflow_id and t.run_id = r.id))
+    select 1 from trace t where t.workflow_id = r.workflow_id and t.run_id = r.id) or exists (
+    select 1 from recording c where c.workflow_id = r.workflow_id and c.seq = r.seq))
   and not exists (select 1 from run o where o.workflow_id = r.workflow_id and o.lineage = r.lineage
     and (o.status = 'active' or o.status = 'paused' or o.status = 'failed'))
   and not exists (select 1 from item_run x join item t on t.id = x.item_id
@@ -33,6 +34,22 @@ update run set prepare_result = '' where id = :run_id and prepare_result <> ''
 -- name: prune_trace
 -- Throw away what a run called and logged.
 delete from trace where workflow_id = :workflow_id and run_id = :run_id;
+
+-- name: prune_recording
+-- Throw away what a run was given.
+delete from recording where workflow_id = :workflow_id and seq = (select seq from run where id = :run_id);
+
+-- name: prune_recorded_texts
+-- Throw away the long texts of it that no newer run was given.
+delete from recorded_text where workflow_id = :workflow_id and newest = (select seq from run where id = :run_id);
+
+-- name: prune_recording_size
+-- How much of what a run was given can be thrown away.
+select (select coalesce(sum(octet_length(c.given)), 0) from recording c
+    where c.workflow_id = r.workflow_id and c.seq = r.seq)
+  + (select coalesce(sum(octet_length(x.text)), 0) from recorded_text x
+    where x.workflow_id = r.workflow_id and x.newest = r.seq) as bytes
+from run r where r.id = :run_id;
 
 -- name: prune_trace_size
 -- How much a run called and logged.

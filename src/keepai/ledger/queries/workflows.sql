@@ -197,7 +197,8 @@ values ((select coalesce(max(epoch), 0) + 1 from host), :id, :machine, :pid, :no
 select max(id) as id from (
   select max(id) as id from host union all select max(id) from workflow union all select max(id) from run
   union all select max(id) from event union all select max(id) from input union all select max(id) from mutation
-  union all select max(id) from item union all select max(id) from approval union all select max(id) from repair) made;
+  union all select max(id) from item union all select max(id) from approval union all select max(id) from repair
+  union all select max(id) from proposal) made;
 
 -- name: ledger_reached
 -- Which ledger this is, and how far it has come.

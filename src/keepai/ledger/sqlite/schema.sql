@@ -10,6 +10,7 @@
 --   too, and may make several mutations, each found again by its key when the routine is replayed.
 --   A call that a person must allow is held in approval, whole, until it is sent or given up.
 --   A run that failed because the script is wrong may be mended: repair keeps each try.
+--   A script that a model or another program wrote waits in proposal until a person accepts or declines it.
 --   A run that stops and goes on becomes a new run with retry_of; the lineage is their first.
 --   A question that was put to a person is in notice, once for each channel by which it was told; channel
 --   says how each of these does. Both are about telling only: nothing that runs depends on them.
@@ -17,7 +18,7 @@
 --   entry to account that tells all of it (ledger/account.py), with a hash over the entry and the one before;
 --   account_subject finds the entries that tell of one thing.
 --
--- Every table but host, certificate, channel and notice has workflow_id in its key: first where order is by the sequence numbers that each
+-- Every table but host, certificate, principal, proposal, channel and notice has workflow_id in its key: first where order is by the sequence numbers that each
 -- workflow counts itself, never by time; after the id of a run, an event or an input where that finds a row, because ids
 -- sort by time: what many workflows write at one moment lies on the same few pages. Ids are numbers here, and the keys of
 -- mutations bytes; ledger/stored_ids.py gives and takes them as everybody else sees them. Times are milliseconds since
@@ -97,6 +98,23 @@ create table certificate (
   facts text not null,
   made_by text not null,
   made_at integer not null
+) without rowid;
+
+-- Who may come in by a proof of their own: agents, by a token. `secret` is a hash of that proof (engine/tokens_and_pins.py). The
+-- person without a name is whoever types at the terminal of the host's own account; their proof is the PIN. A row whose
+-- principal was removed stays, without its hash.
+create table principal (
+  kind text not null constraint principal_kind_known check (kind in ('person', 'agent')),
+  name text not null,
+  role text not null constraint principal_role_known check (
+    kind = 'person' and role in ('viewer', 'operator', 'owner') or kind = 'agent' and role in ('look', 'propose')
+  ),
+  secret text unique,
+  added_by text not null,
+  added_at integer not null,
+  removed_by text,
+  removed_at integer,
+  primary key (kind, name)
 ) without rowid;
 
 create table topic (
@@ -424,6 +442,7 @@ create table repair (
   source text,
   impact text constraint repair_impact_known check (impact in ('safe', 'potentially_impactful')),
   note text,
+  trial text, -- what came of trying it on recorded runs
   created_at integer not null,
   updated_at integer not null,
   unique (workflow_id, seq)
@@ -432,6 +451,30 @@ create table repair (
 create unique index repair_one_open on repair (run_id) where status in ('asked', 'waiting');
 create index repair_by_run on repair (run_id, seq);
 create index repair_by_lineage on repair (workflow_id, lineage);
+
+-- A script that somebody proposes: its text, what the host found out about it (`facts`, engine/proposal.py), and a digest
+-- over all of that, which a person accepts. Its workflow is there already, or it is a new one of that name.
+create table proposal (
+  id integer not null primary key,
+  workflow_id integer references workflow (id),
+  name text not null,
+  status text not null constraint proposal_status_known check (status in
+    ('waiting', 'accepted', 'declined', 'withdrawn', 'superseded', 'expired')),
+  proposer text not null,
+  source text not null,
+  cases text,
+  wanted text not null, -- what its proposer would like to be granted
+  why text not null,
+  work text, -- how a model came to it
+  facts text not null,
+  digest text not null,
+  note text, -- how it ended
+  expires_at integer not null,
+  created_at integer not null,
+  updated_at integer not null
+);
+
+create unique index proposal_one_waiting on proposal (name, proposer) where status = 'waiting';
 
 create table trace (
   workflow_id integer not null,
@@ -447,6 +490,27 @@ create table trace (
   at integer not null,
   primary key (run_id, workflow_id, position)
 ) without rowid;
+
+-- What one step of a run was given, for another script to be tried with (engine/recording.py). A long text in it stands in
+-- recorded_text, once for all runs; `newest` is the number of the newest run that was given it. Only the newest runs have
+-- a recording, so these count for no workflow's bytes: they have limits of their own.
+create table recording (
+  workflow_id integer not null references workflow (id),
+  seq integer not null, -- of the run
+  step text not null,
+  given text not null,
+  primary key (workflow_id, seq, step)
+) without rowid;
+
+create table recorded_text (
+  workflow_id integer not null references workflow (id),
+  hash text not null,
+  newest integer not null,
+  text text not null,
+  primary key (workflow_id, hash)
+) without rowid;
+
+create index recorded_text_by_run on recorded_text (workflow_id, newest);
 
 create table action (
   seq integer primary key,

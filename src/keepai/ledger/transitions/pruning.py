@@ -1,8 +1,8 @@
 """Throwing away the content of work that ended long ago, some at a time; what happened stays on record.
 
-What is thrown away: traces, PrepareResults, the payloads of events with their pinned and later forms. What stays: every
-row of the account, every input, event, run, item and mutation with what names it, and what was sent and answered
-outside. So nothing that was seen before is taken for new, and nothing that was done is done again.
+What is thrown away: traces, recordings, PrepareResults, the payloads of events with their pinned and later forms. What
+stays: every row of the account, every input, event, run, item and mutation with what names it, and what was sent and
+answered outside. So nothing that was seen before is taken for new, and nothing that was done is done again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Emptied:
     runs: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
     traces: int = 0
-    bytes: int = 0  # of payloads, PrepareResults and traces
+    bytes: int = 0  # of payloads, PrepareResults, traces and recordings
     run_bytes: int = 0  # of these, what runs kept
 
 
@@ -54,7 +54,8 @@ def to_prune(read: Reader, window: Window) -> Emptied:
     traced = [_traced(read, window.workflow_id, row["id"]) for row in runs]
     of_runs = sum(int(row["bytes"]) for row in (*runs, *traced))
     entries = sum(int(row["entries"]) for row in traced)
-    size = of_runs + sum(int(row["bytes"]) for row in events)
+    recorded = sum(_bytes(read, "prune_recording_size", run_id=row["id"]) for row in runs)
+    size = of_runs + recorded + sum(int(row["bytes"]) for row in events)
     return Emptied(_ids(runs), _ids(events), entries, size, of_runs)
 
 
@@ -62,6 +63,11 @@ def _traced(read: Reader, workflow_id: str, run_id: str) -> Row:
     row = read.one("prune_trace_size", workflow_id=workflow_id, run_id=run_id)
     assert row is not None, "a sum is always there"
     return row
+
+
+def _bytes(read: Reader, query: str, **params: object) -> int:
+    row = read.one(query, **params)
+    return int(row["bytes"]) if row else 0
 
 
 def _ids(rows: Sequence[Row]) -> tuple[str, ...]:
@@ -73,6 +79,8 @@ def prune(tx: Tx, window: Window, found: Emptied, actor: str) -> None:
     workflow_id = window.workflow_id
     for run_id in found.runs:
         tx.run("prune_trace", workflow_id=workflow_id, run_id=run_id)
+        tx.run("prune_recorded_texts", workflow_id=workflow_id, run_id=run_id)
+        tx.run("prune_recording", workflow_id=workflow_id, run_id=run_id)
         tx.run("prune_run", run_id=run_id)
     events, pinned = 0, 0
     for event_id in found.events:

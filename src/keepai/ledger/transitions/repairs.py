@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from ...model.errors import Conflict
 from ...model.records import Run
@@ -29,10 +30,29 @@ def end_repair(tx: Tx, repair_id: str, target: RepairStatus, note: str) -> None:
     _move(tx, repair_id, RepairStatus.ASKED, target, note)
 
 
-def offer_repair(tx: Tx, repair_id: str, run: Run, source: str, impact: str | None, note: str) -> None:
+@dataclass(frozen=True)
+class Offer:
+    """A script that is offered as a repair, and what came of trying it."""
+
+    source: str
+    impact: str | None
+    note: str
+    trial: str
+
+
+def offer_repair(tx: Tx, repair_id: str, run: Run, offer: Offer) -> None:
     """A script that keeps the rules waits for a person, if its run still waits for it."""
     _check_waits(tx, run)
-    _move(tx, repair_id, RepairStatus.ASKED, RepairStatus.WAITING, note, source, impact)
+    _move(tx, repair_id, RepairStatus.ASKED, RepairStatus.WAITING, offer.note, offer)
+
+
+def admit_repair(
+    tx: Tx, repair_id: str, run: Run, offer: Offer, version: Version, number: tuple[int, int],
+) -> str:
+    """The gate lets a repair in: it becomes the active version, if its run still waits for it."""
+    _check_waits(tx, run)
+    _move(tx, repair_id, RepairStatus.ASKED, RepairStatus.DEPLOYED, f"{number[0]}.{number[1]}", offer)
+    return workflows.deploy(tx, run.workflow_id, version, number, run.number)
 
 
 def deploy_repair(tx: Tx, repair_id: str, run: Run, version: Version, number: tuple[int, int]) -> str:
@@ -62,11 +82,11 @@ def _check_waits(tx: Tx, run: Run) -> None:
 
 
 def _move(
-    tx: Tx, repair_id: str, before: RepairStatus, target: RepairStatus, note: str, source: str | None = None,
-    impact: str | None = None,
+    tx: Tx, repair_id: str, before: RepairStatus, target: RepairStatus, note: str, offer: Offer | None = None,
 ) -> None:
     repair = tx.row(
         "repair_move", f"repair {repair_id} is no longer {before}", repair_id=repair_id, before=before, target=target,
-        note=note, source=source, impact=impact, now=tx.now,
+        note=note, source=offer and offer.source, impact=offer and offer.impact, trial=offer and offer.trial,
+        now=tx.now,
     )
     tx.tell(repair["workflow_id"], "repair", repair_id, before, target, note)

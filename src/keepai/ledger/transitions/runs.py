@@ -24,8 +24,9 @@ from ...model.states import (
 from ..account import as_facts, brief
 from ..base import Reader, Row, Tx
 from ..rows import run_record
-from . import events, items, kept_bytes, parking
+from . import events, items, kept_bytes, parking, recordings
 from .events import Publication, Registration
+from .recordings import Recorded
 
 
 @fast_record
@@ -53,6 +54,7 @@ class Prepared:
     text: str  # the PrepareResult
     wanted: Sequence[tuple[str, str]]  # what it reserves: (topic, messageId)
     bytes_max: int = Policy.run_bytes_max  # that these may have together
+    recorded: Recorded | None = None  # what it was given
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ class ConsumerEnd:
     wake_at: int | None = None
     recheck_at: int | None = None
     trace: Sequence[Traced] = field(default=())
+    recorded: Recorded | None = None  # what `next` was given
 
 
 @fast_record
@@ -172,6 +175,7 @@ def prepare(
     if target is not Phase.PREPARED:
         tx.tell(run.workflow_id, "phase", run.id, Phase.PREPARED, target)
     keep_trace(tx, run.workflow_id, trace)
+    recordings.keep(tx, run, prepared.recorded)
     return moved(run, phase=target, updated_at=tx.now, **decided), pinned
 
 
@@ -199,12 +203,15 @@ def moved(run: Run, **changed: object) -> Run:
     return moved
 
 
-def stop(tx: Tx, run: Run, why: Stop, trace: Sequence[Traced] = ()) -> None:
+def stop(
+    tx: Tx, run: Run, why: Stop, trace: Sequence[Traced] = (), recorded: Recorded | None = None,
+) -> None:
     """A failure: the status says why, the phase stays. A run whose call is on record is in doubt, and stops as that."""
     if tx.one("mutation_under_way", workflow_id=run.workflow_id, run_id=run.id) is not None:
         raise Conflict(f"Nothing was changed: a call of run {run.id} is on record without an outcome.")
     halt(tx, moved(run, bytes=run.bytes + kept_bytes.of_trace(trace)), why)
     keep_trace(tx, run.workflow_id, trace)
+    recordings.keep(tx, run, recorded)
 
 
 def halt(tx: Tx, run: Run, why: Stop) -> None:
@@ -360,14 +367,17 @@ def commit_consumer(tx: Tx, run: Run, end: ConsumerEnd, follows: Follows | None 
         "handler_committed", workflow_id=run.workflow_id, handler=run.handler, observed=run.observed,
         progressed=int(bool(ended)), wake_at=end.wake_at, recheck_at=end.recheck_at, now=tx.now, **_version(run),
     )
-    _commit(tx, run, kept, end.state, end.trace)
+    _commit(tx, run, kept, end.state, end.trace, end.recorded)
     if run.parked:
         parking.leave(tx, run)
     return _followed(tx, follows, counted, numbers)
 
 
-def _commit(tx: Tx, run: Run, kept: int, state: str | None, trace: Sequence[Traced]) -> None:
+def _commit(
+    tx: Tx, run: Run, kept: int, state: str | None, trace: Sequence[Traced], recorded: Recorded | None,
+) -> None:
     """The part of a run's end that all kinds of handlers share: the state that it leaves, its trace, its row."""
+    recordings.keep(tx, run, recorded)
     if state is not None:
         tx.run("handler_store", workflow_id=run.workflow_id, handler=run.handler, state=state, now=tx.now)
     keep_trace(tx, run.workflow_id, trace)
@@ -380,19 +390,19 @@ def _commit(tx: Tx, run: Run, kept: int, state: str | None, trace: Sequence[Trac
 def commit_producer(
     tx: Tx, run: Run, inputs: Sequence[Registration], publications: Sequence[Publication],
     state: str | None, next_run_at: int, trace: Sequence[Traced], follows: Follows | None = None,
-    state_grows: int = 0, revisions_max: int = Policy.revisions_max,
+    state_grows: int = 0, revisions_max: int = Policy.revisions_max, recorded: Recorded | None = None,
 ) -> Run | None:
     """The handler returned: inputs, events, state and the next due time, in one step; and what follows begins in it."""
     events.register(tx, run.workflow_id, run.id, inputs)
     skipped = events.skipped_causes(tx, run.workflow_id, publications)
     events.publish(tx, run.workflow_id, run.id, publications, revisions_max, skipped=skipped)
     numbers = len(inputs) + len(publications)
-    return commit_routine(tx, run, state, next_run_at, trace, follows, state_grows, numbers)
+    return commit_routine(tx, run, state, next_run_at, trace, follows, state_grows, numbers, recorded)
 
 
 def commit_routine(
     tx: Tx, run: Run, state: str | None, next_run_at: int, trace: Sequence[Traced], follows: Follows | None = None,
-    state_grows: int = 0, numbers: int = 0,
+    state_grows: int = 0, numbers: int = 0, recorded: Recorded | None = None,
 ) -> Run | None:
     """The handler returned: state, by how many bytes it grows, and the next due time, in one step; an item that it left
     open is left behind. So many `numbers` were counted for it before in the same transaction."""
@@ -402,7 +412,7 @@ def commit_routine(
     )
     items.pass_over(tx, run)
     kept = run.bytes + kept_bytes.of_trace(trace)
-    _commit(tx, run, kept, state, trace)
+    _commit(tx, run, kept, state, trace, recorded)
     return _followed(tx, follows, tx.count(run.workflow_id, NUMBERS, runs=kept + state_grows), numbers + NUMBERS)
 
 

@@ -18,6 +18,7 @@ from ...model.states import (
     ItemStatus,
     MutationStatus,
     Phase,
+    ProposalStatus,
     Status,
     Waiting,
     WorkflowStatus,
@@ -67,12 +68,20 @@ def deploy(
         "script_insert", workflow_id=workflow_id, major=major, minor=minor, source=version.source, hash=version.hash,
         manifest=version.manifest, author=version.author, impact=version.impact, now=tx.now,
     )
+    overtake_proposals(tx, version.name, f"made before version {major}.{minor} was deployed")
     _declare(tx, workflow_id, version)
     allow(tx, workflow_id, version.grants)
     if version.waiting is not None:
         set_waiting(tx, workflow_id, version.waiting, version.actor, configured=True)
     note(tx, workflow_id, "deploy", f"{workflow_id} {major}.{minor}", version.actor, {"hash": version.hash})
     return workflow_id
+
+
+def overtake_proposals(tx: Tx, name: str, note: str, proposer: str | None = None) -> None:
+    """What is proposed for a workflow, by one proposer or by all, is for what was there before."""
+    for row in tx.all("proposal_supersede", name=name, note=note, proposer=proposer, now=tx.now):
+        where = row["workflow_id"] or ""
+        tx.tell(where, "proposal", row["id"], ProposalStatus.WAITING, ProposalStatus.SUPERSEDED, note)
 
 
 def _declare(tx: Tx, workflow_id: str, version: Version) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,20 +75,30 @@ class Sender:
         """The operation of a fresh connector."""
         return self.subject.connector().operations[self.subject.operation]
 
+    @asynccontextmanager
+    async def _using(self) -> AsyncIterator[OperationSpec]:
+        """The operation of a connector that is made for this, and ends with it."""
+        connector = self.subject.connector()
+        try:
+            yield connector.operations[self.subject.operation]
+        finally:
+            await connector.shut_down()
+
     async def send(self, key: str = KEY, *, seconds: float = CALM_S, remaining_s: float | None = None) -> Answer:
         """Make the call, as the engine would."""
-        spec, call = self.spec(), self.call(key, seconds if remaining_s is None else remaining_s)
-        params = spec.parse(dict(self.subject.params))
-        answer = await outside.mutate(spec, spec.full_name, params, call, seconds + GRACE_S, self.left.append)
+        call = self.call(key, seconds if remaining_s is None else remaining_s)
+        async with self._using() as spec:
+            params = spec.parse(dict(self.subject.params))
+            answer = await outside.mutate(spec, spec.full_name, params, call, seconds + GRACE_S, self.left.append)
         for each in (answer.result, answer.refused, answer.unknown, spec.preview(params)):
             self.heard.add(each)
         return answer
 
     async def ask(self, key: str = KEY) -> Verdict:
         """Ask what became of it, as the engine would."""
-        spec, call = self.spec(), self.call(key)
-        params = spec.parse(dict(self.subject.params))
-        verdict = await outside.reconcile(spec, spec.full_name, params, call, CALM_S, self.left.append)
+        async with self._using() as spec:
+            params = spec.parse(dict(self.subject.params))
+            verdict = await outside.reconcile(spec, spec.full_name, params, self.call(key), CALM_S, self.left.append)
         self.heard.add(f"{verdict.why} {verdict.result!r}")
         return verdict
 

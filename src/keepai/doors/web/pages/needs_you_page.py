@@ -18,7 +18,7 @@ from ....model.errors import KeepError, Refused
 from ....model.records import Escalation
 from ....reading.call_sentences import sentence_of
 from ....reading.look import Look
-from ....reading.offered_acts import CLASSES, heading, in_bulk
+from ....reading.offered_acts import CLASSES, heading, in_bulk, workflow_name
 from ....reading.wording import count
 from ... import control
 from ..cards import cards
@@ -80,7 +80,7 @@ def _entries(look: Look, found: Iterable[Escalation], path: str, kept: Mapping[s
     return [
         QuestionEntry(
             each.id, sentence_of(each.facts) or str(each.facts.get("why") or each.title), heading(each),
-            each.kind, names[each.workflow_id], _address(path, {**kept, "q": each.id}), in_bulk(each))
+            each.kind, workflow_name(each, names), _address(path, {**kept, "q": each.id}), in_bulk(each))
         for each in found
     ]
 

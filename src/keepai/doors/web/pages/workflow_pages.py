@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import add
 from typing import Any
 from urllib.parse import urlencode
 
@@ -15,8 +16,9 @@ from ....engine.next_step import manifest_of
 from ....ledger.base import Row
 from ....model.errors import KeepError, NotFound
 from ....model.operations import Kind
+from ....model.records import ParkedRun
 from ....reading import workflow_details
-from ....reading.activity import NOTHING, together
+from ....reading.activity import NOTHING, TOOK, by_hour, together
 from ....reading.blast import blast
 from ....reading.code_colours import Piece, coloured
 from ....reading.diffs import DiffLine, changes
@@ -24,14 +26,18 @@ from ....reading.graph_svg import svg
 from ....reading.look import Look
 from ....reading.overview import glances, standing_of, traffic
 from ....reading.parked_runs import GOES_ON
-from ....reading.shared_hosts import no_runner, place, runner
+from ....reading.questions import asked_at
+from ....reading.shared_hosts import no_runner, place, runner, runs_on
 from ....reading.wording import kept_bytes
 from ....reading.workflow_details import VersionInfo, schedule_text
 from ....script.topic_graph import Graph, Vertex, graph
 from ... import control
+from ..cards import shown_runs
+from ..guard import Refusal
 from ..sessions import ActNote
-from ..site import LIVE, NavLink, acting, page, session, show, site
+from ..site import LIVE, NavLink, acting, page, session, show, site, tell
 from ..timeline import lines
+from .plan_page import may_plan
 
 LINKS = (
     NavLink("Home", "/", order=0), NavLink("Workflow", "/workflows/{wf}", order=5),
@@ -41,6 +47,7 @@ THINGS: Mapping[str, str] = {}
 
 VERSIONS_SHOWN = 10
 TOUCHED_SHOWN = 50
+MODES = {"allow": "allow", "ask": "ask a person each time", "deny": "refuse"}  #: of a permission, and what people read
 
 
 async def home(request: Request) -> Response:
@@ -53,10 +60,11 @@ def glance_at(request: Request) -> Callable[[Look, Request], Mapping[str, Any]]:
     counts = site(request).activity
 
     def read(look: Look, request: Request) -> Mapping[str, Any]:
-        found, lately = glances(look.read, look.views, look.now_ms), counts.of(look.read, look.now_ms)
+        found, lately = glances(look.read, look.views, look.now_ms), counts.at_once(look.read, look.now_ms)
         return {
-            "glances": found, "activity": lambda wf: lately.get(wf, NOTHING), "total": together(lately),
-            "waiting": sum(each.workflow.pending for each in found),
+            "glances": found, "counted": lately is not None, "activity": lambda wf: (lately or {}).get(wf, NOTHING),
+            "total": together(lately or {}), "runs_on": lambda wf: runs_on(look.read, wf),
+            "waiting": sum(each.workflow.pending for each in found), "may_plan": may_plan(request),
         }
 
     return read
@@ -69,10 +77,13 @@ async def _workflow(request: Request) -> Response:
     own, surface, accounts = parts.ledger.host, parts.surface, {name: parts.account(name) for name in parts.connectors}
 
     def read(look: Look, request: Request) -> Mapping[str, Any]:
-        found = _read_workflow(look, request)
+        found, lately = _read_workflow(look, request), counts.at_once(look.read, look.now_ms)
+        mine = NOTHING if lately is None else lately.get(found["wf"]["id"], NOTHING)
         return {
             **found, "own": own, "send_id": send_id, "certificates": parts.policy.certified != "off",
-            "lately": counts.of(look.read, look.now_ms).get(found["wf"]["id"], NOTHING),
+            "lately": None if lately is None else mine, "took_words": TOOK,
+            "questions_by_hour": tuple(map(add, mine.answers, found["open_by_hour"])),
+            "modes": MODES, "modes_unasked": {mode: words for mode, words in MODES.items() if mode != "ask"},
             "versions": workflow_details.versions(look.read, found["wf"], parts.connectors),
             "can_ask": lambda capability: surface.kind(capability) is Kind.MUTATION,
             "other_account": lambda each: each.other_account(accounts),
@@ -87,14 +98,17 @@ def _read_workflow(look: Look, request: Request) -> Mapping[str, Any]:
     made, run = graph(manifest), look.read.one("run_open", workflow_id=row["id"])
     said = workflow_details.graph_captions(made, workflow_details.waiting(look.read, row), run,
                                            workflow_details.parked_of(look.read, row))
-    drawn = svg(made, said, styled=False, ways=_ways(made, row, run), states=workflow_details.graph_states(made, run))
     explained = look.views.explain(row["id"], look.now_ms)
     asked = look.views.needs_you(look.now_ms, row["id"])
     stands = look.views.workflow(row["id"], look.now_ms)
+    drawn = svg(made, said, styled=False, ways=_ways(made, row, run, stands.parked),
+                states=workflow_details.graph_states(made, run, stands.parked),
+                notes=workflow_details.graph_notes(made, stands.parked))
     standing, because = standing_of(stands, asked, run)
     return {
         "wf": row, "explained": explained, "story": lines(look.read, explained.story), "schedule": schedule_text,
-        "questions": len(asked), "kept": kept_bytes(stands.bytes), "standing": standing,
+        "questions": len(asked), "open_by_hour": by_hour((asked_at(look.read, each) for each in asked), look.now_ms),
+        "kept": kept_bytes(stands.bytes), "standing": standing,
         "because": because, "next_due_at": stands.next_due_at,
         "traffic": None if LIVE in request.headers else traffic(look.read, row["id"]),
         "graph": Markup(drawn),  # noqa: S704 - it escapes every name itself
@@ -107,20 +121,44 @@ def _read_workflow(look: Look, request: Request) -> Mapping[str, Any]:
     }
 
 
-def _ways(made: Graph, row: Row, run: Row | None) -> dict[Vertex, str]:
-    """Where each vertex of the graph leads: a topic to its events, a handler to its open run or to its runs."""
-    at = f"/workflows/{row['id']}"
-    ways = {each: f"{at}/events?{urlencode({'topic': each.name})}" if each.kind == "topic"
-            else f"{at}/runs?{urlencode({'handler': each.name})}" for each in made.vertices}
-    opened = {each: f"/runs/{run['id']}" for each in made.vertices
-              if run is not None and each.kind != "topic" and each.name == run["handler"]}
-    return {**ways, **opened}
+def _ways(made: Graph, row: Row, run: Row | None, parked: Sequence[ParkedRun]) -> dict[Vertex, str]:
+    """Where each vertex of the graph leads: a topic to its events; a handler to its runs, or to the only
+    one of them that is open or parked."""
+    at, ways = f"/workflows/{row['id']}", dict[Vertex, str]()
+    opened = [(str(run["handler"]), str(run["id"]))] if run is not None else []
+    opened += [(each.handler, each.run_id) for each in parked]
+    for each in made.vertices:
+        of_it = [id for handler, id in opened if handler == each.name]
+        if each.kind == "topic":
+            ways[each] = f"{at}/events?{urlencode({'topic': each.name})}"
+        else:
+            ways[each] = f"/runs/{of_it[0]}" if len(of_it) == 1 else f"{at}/runs?{urlencode({'handler': each.name})}"
+    return ways
 
 
 # -- versions --------------------------------------------------------------------------------------
 
 
-def _versions(look: Look, request: Request) -> Mapping[str, Any]:
+async def _versions(request: Request) -> Response:
+    """Two versions beside each other; if it is asked for, also what the newer text would do with recorded runs."""
+    report: Mapping[str, Any] | None = None
+    named, version = request.path_params["wf"], request.query_params.get("to", "")
+    if request.query_params.get("shadow") == "yes" and LIVE not in request.headers:
+        try:
+            source = await site(request).looks.read(
+                lambda look: _text_of(look, look.views.workflow_row(named), version))
+            report = await control.perform(acting(request), "shadow", {"wf": named, "source": source})
+        except KeepError as error:
+            return await tell(request, Refusal(409, f"{version} could not be tried: {error.message}"))
+
+    def read(look: Look, request: Request) -> Mapping[str, Any]:
+        runs = shown_runs(report) if report else ()
+        return {**_compared(look, request), "report": report, "runs": runs}
+
+    return await show(request, "versions.html", read)
+
+
+def _compared(look: Look, request: Request) -> Mapping[str, Any]:
     row = look.views.workflow_row(request.path_params["wf"])
     known = workflow_details.versions(look.read, row)
     new = request.query_params.get("to") or next(each.version for each in known if each.active)
@@ -129,12 +167,12 @@ def _versions(look: Look, request: Request) -> Mapping[str, Any]:
     return {
         "wf": row, "version_names": _names(known), "old": old, "new": new,
         "lines": changes(before, after), "text": coloured(after),
-        "pieces_of": lambda line: _pieces(coloured(before if line.new is None else after), line),
+        "pieces_of": lambda line: pieces_of(coloured(before if line.new is None else after), line),
         "is_active": any(each.active and each.version == new for each in known),
     }
 
 
-def _pieces(lines: Sequence[Sequence[Piece]], line: DiffLine) -> Sequence[Piece]:
+def pieces_of(lines: Sequence[Sequence[Piece]], line: DiffLine) -> Sequence[Piece]:
     """The coloured pieces of a line of a comparison. Where lines are counted otherwise, it stays without colours."""
     at = (line.old if line.new is None else line.new) or 0
     pieces = lines[at - 1] if 0 < at <= len(lines) else ()
@@ -187,5 +225,5 @@ def _text_of(look: Look, row: Row, version: str) -> str:
 ROUTES = (
     Route("/", home), Route("/workflows/{wf}", _workflow),
     Route("/workflows/{wf}/roll-back", _roll_back, methods=["POST"]),
-    page("/workflows/{wf}/versions", "versions.html", _versions), page("/workflows/{wf}/blast", "blast.html", _blast),
+    Route("/workflows/{wf}/versions", _versions), page("/workflows/{wf}/blast", "blast.html", _blast),
 )
