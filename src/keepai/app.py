@@ -416,6 +416,15 @@ class Keep:
         """Let an agent in no more."""
         await self.commands.agent_remove(name, self._by("agent_remove"))
 
+    async def user_add(self, name: str, role: str = "viewer") -> str:
+        """Let a person in: a viewer, an operator or an owner. Gives their token, which is not kept and cannot be shown
+        again."""
+        return await self.commands.user_add(name, role, self._by("user_add"))
+
+    async def user_remove(self, name: str) -> None:
+        """Let a person in no more."""
+        await self.commands.user_remove(name, self._by("user_remove"))
+
     async def set_pin(self, pin: str) -> None:
         """Set the PIN that acts of people need at the terminal while there are agents."""
         await self.commands.set_pin(pin, self._by("set_pin"))

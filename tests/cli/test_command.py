@@ -100,8 +100,9 @@ def test_the_table_of_settings_names_every_setting() -> None:
     assert names[:4] == ["keep.path", "keep.ledger", "keep.repair", "KEEP_PASSWORD"]
     limits = [f"connectors.NAME.{key}" for key in CONNECTOR_KEYS] + [f"workflows.NAME.{key}" for key in WORKFLOW_KEYS]
     assert names[4:12] == ["connectors.NAME.type", *limits]
-    assert names[12:17] == ["keep.hooks", "keep.probes", "keep.key_file", "KEEP_PASSPHRASE", "KEEP_NEW_PASSPHRASE"]
-    assert names[17:21] == [
+    assert names[12:18] == [
+        "keep.hooks", "keep.probes", "keep.api", "keep.key_file", "KEEP_PASSPHRASE", "KEEP_NEW_PASSPHRASE"]
+    assert names[18:22] == [
         "workflows.NAME.grants", "workflows.NAME.waiting", "notify.NAME.type", "notify.NAME.digest"]
     model = [f"model.{each.name}" for each in fields(ModelSettings)]
     assert sorted(names[21:34]) == sorted(model)

@@ -1,6 +1,6 @@
-"""Live updates: tells every open page, and every program that listens to the API, that something was committed, a few times a second at most.
+"""Tells every open page, and every program that listens at the API, that something was committed.
 
-It says that something changed, never what: the page then fetches itself again.
+It does so a few times a second at most. It says that something changed, never what: the page then fetches itself again.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ command line: through `control.perform`. Nothing is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import Any
 
@@ -18,18 +18,19 @@ from starlette.routing import Route
 
 from ...app import Keep
 from ...config import Settings
-from ...engine import credentials
-from ...model.acts import Param, requests_of
-from ...model.errors import ConfigError, KeepError, LedgerError, NotFound, ParamsWrong, ScriptInvalid
+from ...engine import tokens_and_pins
+from ...model.acts import REQUESTS
+from ...model.errors import ConfigError, Conflict, KeepError, LedgerError, NotFound, ParamsWrong, ScriptInvalid
+from ...model.principals import Principal
 from .. import control
-from ..connections import listening
-from ..http_server import HttpServer, http_bounds
+from ..http_server import HttpServer, http_bounds, listening_at
 from ..live import STREAMS_MAX, LiveUpdates
 from .openapi import PREFIX, document
 from .views import ROWS_MAX, ROWS_USUAL, VIEWS, ApiView
 
 _HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
-_UNKNOWN = "This needs the token of a person or an agent, as `Authorization: Bearer TOKEN`. Nobody here has this one."
+_UNKNOWN = ("This needs the token of a user or an agent, as `Authorization: Bearer TOKEN`, and nobody here has the one "
+            "that was sent, if any. `keep user add NAME` makes one.")
 
 
 class ApiPort:
@@ -40,13 +41,7 @@ class ApiPort:
         self._live = LiveUpdates(keep.version)
 
     async def __aenter__(self) -> ApiPort:
-        host, port = self._address
-        try:
-            listener = listening(host, port)
-        except OSError as error:
-            raise ConfigError(f"The API cannot listen on {host}, port {port}: {error.strerror or error}. Name another "
-                              "place as [keep] api, or with --api.") from None
-        self.origin = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+        listener, self.origin = listening_at(self._address, "The API", "api")
         await self._live.start()
         self._server = HttpServer(self._app(), [listener], http_bounds("The API", self._policy))
         self._server.begin()
@@ -72,13 +67,18 @@ class ApiPort:
         """An endpoint for whoever has the token of the request."""
 
         async def endpoint(request: Request) -> Response:
-            scheme, _, token = request.headers.get("authorization", "").partition(" ")
-            found = await self._keep.parts.ledger.look(credentials.principal_of, token) if token else None
-            if found is None or scheme.lower() != "bearer":
+            principal = await self._principal(request)
+            if principal is None:
                 return _told("unknown_token", _UNKNOWN, 401, {"www-authenticate": "Bearer"})
-            return await answer(request, self._keep.acting_as(found))
+            return await answer(request, self._keep.acting_as(principal))
 
         return endpoint
+
+    async def _principal(self, request: Request) -> Principal | None:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token:
+            return None
+        return await self._keep.parts.ledger.look(tokens_and_pins.principal_of, token)
 
     def _look(self, name: str, view: ApiView) -> Callable[[Request, Keep], Awaitable[Response]]:
         async def answer(request: Request, keep: Keep) -> Response:
@@ -93,12 +93,18 @@ class ApiPort:
         """Events for as long as the program listens."""
         if self._live.streams >= STREAMS_MAX:
             return _told("busy", f"{STREAMS_MAX} programs listen already. Try again later.", 503)
-        return StreamingResponse(self._live.events(-1), media_type="text/event-stream", headers=_HEADERS)
+        return StreamingResponse(self._events(request), media_type="text/event-stream", headers=_HEADERS)
+
+    async def _events(self, request: Request) -> AsyncIterator[bytes]:
+        async for event in self._live.events(-1):
+            if await self._principal(request) is None:
+                return  # the token was taken back meanwhile
+            yield event
 
 
 async def _act(request: Request, keep: Keep) -> Response:
     name = request.path_params["name"]
-    if name not in requests_of(keep.principal.role):
+    if name not in REQUESTS or keep.principal.role not in REQUESTS[name].roles:
         raise NotFound(f"There is no act {name[:40]!r} for {keep.principal}.")
     return _json({"result": await control.perform(keep, name, await _body(request))})
 
@@ -117,11 +123,11 @@ async def _body(request: Request) -> Any:
 
 def _query(view: ApiView, request: Request) -> dict[str, Any]:
     """The parameters behind the path, as the look wants them."""
-    given = dict(request.query_params)
-    known: dict[str, Param] = {**view.params, **(_PAGING if view.pages else {})}
+    given: dict[str, Any] = dict(request.query_params)
+    known = {*view.params, *(("limit", "after") if view.pages else ())}
     unknown = [each[:40] for each in given if each not in known]
-    wrong = [f"{each} must be one of {', '.join(view.choices[each])}" for each in given
-             if each in view.choices and given[each] not in view.choices[each]]
+    wrong = [f"{each} must be one of {', '.join(values)}" for each, values in view.params.items()
+             if values and each in given and given[each] not in values]
     if unknown or wrong:
         told = [f"unknown: {', '.join(unknown)}" if unknown else "", *wrong]
         raise ParamsWrong(f"The parameters do not fit: {'; '.join(filter(None, told))}.")
@@ -131,9 +137,6 @@ def _query(view: ApiView, request: Request) -> dict[str, Any]:
     if not (limit.isascii() and limit.isdecimal() and 1 <= int(limit[:9]) <= ROWS_MAX):
         raise ParamsWrong(f"The parameter limit must be a number from 1 to {ROWS_MAX}.")
     return {**given, "limit": int(limit)}
-
-
-_PAGING = {"limit": Param((int,)), "after": Param((str,))}
 
 
 async def _document(_request: Request) -> Response:
@@ -150,7 +153,7 @@ def _status(error: KeepError) -> int:
         return 400
     if isinstance(error, ScriptInvalid):
         return 422
-    return 503 if isinstance(error, LedgerError) else 409
+    return 503 if isinstance(error, LedgerError) and not isinstance(error, Conflict) else 409
 
 
 async def _refused(_request: Request, error: Exception) -> Response:

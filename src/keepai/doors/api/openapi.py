@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+import typing
 from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
-from ...model.acts import REQUESTS, Param
-from ...reading.record_shapes import ANY, NUMBER, TEXT, TIME, YES, Shape, of
+from ...app import Keep
+from ...model.acts import REQUESTS, Act, Param
+from ...model.principals import Role
+from ...model.records import Rows
+from ...reading.record_shapes import ANY, NUMBER, SPACE, TEXT, TIME, YES, Shape, of, of_type
 from .views import ROWS_MAX, ROWS_USUAL, VIEWS, ApiView
 
 PREFIX = "/api/v1"
@@ -18,9 +23,16 @@ _WORDS: Mapping[str, Schema] = {
     TEXT: {"type": "string"}, NUMBER: {"type": "number"}, YES: {"type": "boolean"},
     TIME: {"type": "string", "format": "date-time"}, ANY: {},
 }
+_NUMBER_MAX = (1 << 63) - 1  # what a ledger can keep
 _TYPES: Mapping[type, Schema] = {
-    str: {"type": "string"}, int: {"type": "integer"}, bool: {"type": "boolean"}, dict: {"type": "object"},
-    type(None): {"type": "null"}, object: {},
+    str: {"type": "string"}, int: {"type": "integer", "minimum": -_NUMBER_MAX, "maximum": _NUMBER_MAX},
+    bool: {"type": "boolean"}, dict: {"type": "object"}, type(None): {"type": "null"}, object: {},
+}
+#: What `shown` says, by its type.
+_SHOWN: Mapping[type, str] = {
+    int: " With `shown`, the version that was looked at, it is refused if what it is about has changed since; sent "
+         "once more with the same version, it does nothing and answers the same.",
+    str: " `shown` is the digest of the proposal that was looked at, and is needed.",
 }
 #: Status → what it means; every operation may answer with these.
 ERRORS: Mapping[int, str] = {
@@ -37,20 +49,41 @@ ERRORS: Mapping[int, str] = {
 def document() -> Schema:
     """Everything that can be asked."""
     paths = {f"{PREFIX}{view.path}": {"get": _look(name, view)} for name, view in VIEWS.items()}
-    paths |= {f"{PREFIX}/acts/{name}": {"post": _act(name)} for name in REQUESTS}
+    paths |= {f"{PREFIX}/acts/{name}": {"post": _act(name, act)} for name, act in REQUESTS.items()}
     paths[f"{PREFIX}/changes"] = {"get": _changes()}
+    given = [_given(name)[0] for name in (*VIEWS, *REQUESTS)]
+    records = {each.__name__: each for each in given if isinstance(each, type) and dataclasses.is_dataclass(each)}
     return {
         "openapi": "3.1.0",
         "info": {"title": "Keep", "version": version("keepai"),
                  "description": "What `keep` and its page do, for programs."},
+        "servers": [{"url": "/"}],
         "security": [{"token": []}],
         "paths": paths,
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            "schemas": {view.gives.__name__: schema_of(of(view.gives)) for view in VIEWS.values() if view.gives}
-            | {"Refusal": _REFUSAL},
+            "responses": {str(status): {"description": told, "content": {_JSON: {"schema": _REFUSAL}}}
+                          for status, told in ERRORS.items()},
+            "schemas": {name: schema_of(of(each)) for name, each in sorted(records.items())},
         },
     }
+
+
+def _given(name: str) -> tuple[Any, bool]:
+    """What a method of `Keep` gives, and whether it gives a list of these."""
+    given = typing.get_type_hints(getattr(Keep, name), localns=SPACE)["return"]
+    if typing.get_origin(given) in (list, Rows):
+        return typing.get_args(given)[0], True
+    return given, False
+
+
+def _result(name: str) -> Schema:
+    inner, lists = _given(name)
+    if inner is type(None):
+        return {"type": "null"}
+    is_record = dataclasses.is_dataclass(inner)
+    one = {"$ref": f"#/components/schemas/{inner.__name__}"} if is_record else schema_of(of_type("", inner))
+    return {"type": "array", "items": one} if lists else one
 
 
 _REFUSAL: Schema = {
@@ -76,32 +109,33 @@ def schema_of(shape: Shape) -> Schema:
 
 
 def _look(name: str, view: ApiView) -> Schema:
-    inside = [_parameter(each, Param((str,), required=True), view, "path")
-              for each in re.findall(r"{(\w+)}", view.path)]
-    after = [_parameter(each, param, view, "query") for each, param in view.params.items()]
-    one: Schema = {"$ref": f"#/components/schemas/{view.gives.__name__}"} if view.gives else {}
-    gives = {"type": "array", "items": one} if view.lists else one
-    paging: list[Schema] = [] if not view.pages else [
-        {"name": "limit", "in": "query",
-         "schema": {"type": "integer", "minimum": 1, "maximum": ROWS_MAX, "default": ROWS_USUAL}},
-        {"name": "after", "in": "query", "schema": {"type": "string"}, "description": "The cursor of the page before."}]
+    inside = [_parameter(each, "path", {"type": "string"}) for each in re.findall(r"{(\w+)}", view.path)]
+    after = [_parameter(each, "query", {"type": "string", **({"enum": list(values)} if values else {})})
+             for each, values in view.params.items()]
+    if view.pages:
+        most = {"type": "integer", "minimum": 1, "maximum": ROWS_MAX, "default": ROWS_USUAL}
+        after += [_parameter("limit", "query", most),
+                  _parameter("after", "query", {"type": "string", "description": "The cursor of the page before."})]
     return {
-        "operationId": name, "summary": view.help, "parameters": [*inside, *after, *paging],
-        "responses": _responses(_answer(gives, cursor=view.pages)),
+        "operationId": name, "summary": view.help, "parameters": [*inside, *after],
+        "responses": _responses(_answer(_result(name), cursor=view.pages)),
     }
 
 
-def _act(name: str) -> Schema:
-    act = REQUESTS[name]
+def _parameter(name: str, place: str, schema: Schema) -> Schema:
+    return {"name": name, "in": place, "required": place == "path", "schema": schema}
+
+
+def _act(name: str, act: Act) -> Schema:
     named = {each: _of_types(param) for each, param in act.params.items()}
     body = {"type": "object", "properties": named, "additionalProperties": False,
             "required": [each for each, param in act.params.items() if param.required]}
-    more = ("" if "shown" not in act.params else
-            "\n\nWith `shown`, the version that was looked at, it is refused if something about it has changed since; "
-            "sent once more with the same version, it does nothing and answers the same.")
+    more = _SHOWN[act.params["shown"].types[0]] if "shown" in act.params else ""
     return {
-        "operationId": f"act_{name}", "summary": act.help, "description": f"For: {', '.join(sorted(act.roles))}.{more}",
-        "requestBody": {"required": True, "content": {_JSON: {"schema": body}}}, "responses": _responses(_answer({})),
+        "operationId": f"act_{name}", "summary": act.help,
+        "description": f"Roles: {', '.join(role for role in Role if role in act.roles)}.{more}",
+        "requestBody": {"required": True, "content": {_JSON: {"schema": body}}},
+        "responses": _responses(_answer(_result(name))),
     }
 
 
@@ -112,13 +146,6 @@ def _changes() -> Schema:
             "200": {"description": "Events.", "content": {"text/event-stream": {"schema": {"type": "string"}}}},
             **_refusals()},
     }
-
-
-def _parameter(name: str, param: Param, view: ApiView, place: str) -> Schema:
-    schema = _of_types(param)
-    if name in view.choices:
-        schema = {**schema, "enum": list(view.choices[name])}
-    return {"name": name, "in": place, "required": param.required, "schema": schema}
 
 
 def _of_types(param: Param) -> Schema:
@@ -136,5 +163,4 @@ def _responses(gives: Schema) -> Schema:
 
 
 def _refusals() -> Schema:
-    refusal = {"content": {_JSON: {"schema": {"$ref": "#/components/schemas/Refusal"}}}}
-    return {str(status): {"description": told, **refusal} for status, told in ERRORS.items()}
+    return {str(status): {"$ref": f"#/components/responses/{status}"} for status in ERRORS}

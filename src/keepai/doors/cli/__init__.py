@@ -24,5 +24,5 @@ Setting up: `init.py` (also types), `connect.py` with `connect_tools.py`, `conne
 `secret_input.py`, `secrets.py`, `notify.py`, `doctor.py`, `db.py`.
 Hosts: `dev.py` with `auto_deploy.py`, `serve.py`, both with `narrator.py`; `demo.py` and `demo_cluster.py`, both on
 `demo_stage.py`; `hosts.py` (hosts, host).
-Who may act: `agent_commands.py` (agent).
+Who may act: `principal_commands.py` (agent, user).
 """

@@ -38,6 +38,8 @@ _BLOCKED: Shape = {"?": {
 }}
 _MOVE: Shape = {"machine": TEXT, "from": "text?", "to": TEXT, "at": TIME, "why": ANY, "actor": "text?"}
 _DONE: Shape = {"act": TEXT, "subject": TEXT, "actor": TEXT, "at": TIME, "detail": ANY}
+_LET_IN: Shape = {
+    "name": TEXT, "role": TEXT, "added_by": TEXT, "added_at": TIME, "removed_by": "text?", "removed_at": "time?"}
 _TOLD: Shape = {**of(NewsLine), "at": TIME}
 _NOTE: Shape = {"at": TIME, "kind": TEXT, "text": TEXT, "*": ANY}
 
@@ -117,10 +119,12 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
         "refused": [{"id": TEXT, "message": TEXT}]}} for name in ("approve", "reject")},
     "notify test": {"": [{"channel": TEXT, "sent": YES, "said": TEXT}]},
     "agent add": {"": {"agent": TEXT, "role": TEXT, "token": TEXT}},
-    "agent list": {"": [{"name": TEXT, "role": TEXT, "added_by": TEXT, "added_at": TIME, "removed_by": "text?",
-                         "removed_at": "time?"}]},
+    "agent list": {"": [_LET_IN]},
     "agent remove": {"": _ACT},
     "agent pin": {"": _ACT},
+    "user add": {"": {"user": TEXT, "role": TEXT, "token": TEXT}},
+    "user list": {"": [_LET_IN]},
+    "user remove": {"": _ACT},
     "hosts": {"": [{**of(SeenHost), "state": TEXT}]},
     "host dead": {"": _ACT},
     "host drain": {"": _ACT},

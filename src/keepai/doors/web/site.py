@@ -16,8 +16,8 @@ from starlette.routing import Route
 
 from ...reading.activity import ActivityCounts
 from ...reading.look import Look
+from ..live import LiveUpdates
 from .guard import Refusal
-from .live import LiveUpdates
 from .plans import BegunPlans
 from .render import Renderer
 from .sessions import BrowserSession, Sessions
