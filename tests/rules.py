@@ -99,7 +99,7 @@ _COLUMNS: dict[str, tuple[str, ...]] = {}
 
 @cache
 def _made(columns: tuple[str, ...]) -> stored_ids.Rows:
-    return stored_ids.rows(list(columns))
+    return stored_ids.rows(tuple(columns))
 
 
 def _by(rows: list[Row], column: str) -> dict[str, list[Row]]:

@@ -54,9 +54,10 @@ def test_the_engine_does_every_act_of_the_table_and_no_other() -> None:
     assert {"skip_event", "grant"} <= named <= set(ACTS)
 
 
-def test_the_control_socket_takes_every_act_and_five_looks() -> None:
+def test_the_control_socket_takes_every_act_and_seven_looks() -> None:
     owned = requests_of(Role.OWNER)
-    assert set(owned) == set(REQUESTS) | {"needs_you", "explain", "page_origin", "shadow", "evidence"}
+    assert set(owned) == set(REQUESTS) | {"needs_you", "explain", "page_origin", "shadow", "evidence",
+                               "verdict", "remedies"}
     assert all(owned[name] == act.params for name, act in REQUESTS.items())
 
 

@@ -19,15 +19,18 @@ from .engine import certificate, reconcile, retention
 from .engine.call_ends import CallEnds
 from .engine.certificate import Certification, Certifier
 from .engine.commands import Commands
-from .engine.deploy import Configured, Deployment, GrantRule, Grants
+from .engine.deploy import Configured, Deployment, GrantRule, Grants, foresee
 from .engine.deploy import deploy as deploy_script
 from .engine.host import Host
 from .engine.host_parts import Parts
 from .engine.proposal import recertified
+from .engine.remedies import OfferedAct, Remedy, stopped_run, try_remedies
 from .engine.repair import Evidence, RepairHook
 from .engine.retention import Pruned
 from .engine.shadow import ShadowReport, shadow
 from .engine.telling import Teller
+from .engine.tried_verdict import tried
+from .engine.verdict import DeployVerdict
 from .ledger.base import Reader
 from .ledger.opening import open_deliveries, open_ledger
 from .model.acts import REQUESTS
@@ -44,6 +47,7 @@ from .reading.digest import Digest, digest
 from .reading.explain import Explanation
 from .reading.inbox_entries import inbox_entries
 from .reading.notice_texts import NoticeWriter
+from .reading.offered_acts import offered
 from .reading.unknown_outcome import CallFacts
 from .reading.views import Views
 from .runtime.base import Runtime
@@ -98,7 +102,7 @@ class Keep:
                 workers_max=self._policy.workers_max, speculate=self._policy.speculate),
             connectors={c.name: redacted(c, redactor) for c in self._connectors}, surface=self._surface,
             policy=self._policy, clock=self._clock, ids=ledger.ids, repair=self._repair, redactor=redactor,
-            call_ends=CallEnds(self._clock.steady_ms()),
+            call_ends=CallEnds(self._clock.steady_ms()), place=self._path,
             inboxes={each.name: each for each in self._connectors if isinstance(each, Inbox)},
         )
         if redactor is not None:
@@ -169,6 +173,20 @@ class Keep:
             await self.host.join()  # a new workflow is nobody's yet
         self.host.wake()
         return done
+
+    async def verdict(
+        self, source: str, *, workflow_id: str | None = None, grants: Grants = None, configured: Configured = None,
+        cases: str | None = None, rehearse: bool = False,
+    ) -> DeployVerdict:
+        """What a deploy of this script would do to everything that is open; nothing of it stays. Raises what the deploy
+        would, but for events that it would strand: those are named.
+
+        What the new version can take is tried on a copy, with nothing sent; with `rehearse`, reads are real."""
+        foreseen = await foresee(
+            self.parts, source, workflow_id=workflow_id, grants=grants, author="person", actor=self._by("deploy"),
+            configured=configured, cases=cases,
+        )
+        return await tried(self.parts, source, foreseen, grants=grants, rehearse=rehearse)
 
     async def propose(
         self, source: str, *, why: str, cases: str | None = None, grants: Grants = None,
@@ -267,6 +285,14 @@ class Keep:
     async def explain(self, id: str) -> Explanation:
         """Why anything stands where it stands, and who or what can move it."""
         return await self._look(Views.explain, id, self._clock.now_ms())
+
+    async def remedies(self, id: str) -> tuple[Remedy, ...]:
+        """What a person could do about something that stands still, each act tried on a copy with nothing sent."""
+        found = await self.explain(id)
+        acts = [OfferedAct(act, step.subject, step.capability) for step in found.moved_by if step.subject
+                for act in offered(step.acts)]
+        run_id = await self.parts.ledger.look(stopped_run, found.workflow_id, found.id)
+        return await try_remedies(self.parts, found.workflow_id, run_id, acts)
 
     async def blast(
         self, wf: str, version: str | None = None, since: Moment | None = None, until: Moment | None = None,

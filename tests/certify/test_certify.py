@@ -105,3 +105,16 @@ def test_nothing_is_left_behind(every: dict[str, Base], tmp_path: Path) -> None:
     base = every["sheet-backup"]
     asyncio.run(certify(base.source, base.cases, base.connectors, Policy(), only="1/calm"))
     assert left() <= before
+
+
+@pytest.mark.parametrize(("name", "trial", "source", "passed"), [
+    ("feed-digest", "1/answer-twice:mail.send", "", True),
+    ("welcome-customers", "1/two:after:end_item@2", "state counted again", False),
+])
+def test_an_answer_is_heard_twice_and_a_host_dies_after_one_that_the_case_kills(
+    every: dict[str, Base], name: str, trial: str, source: str, passed: bool,
+) -> None:
+    base = every[name]
+    text = faulty(every, source, name).source if source else base.source
+    done = asyncio.run(certify(text, base.cases, base.connectors, Policy(), only=trial))
+    assert (done.trials, done.passed) == (1, passed)

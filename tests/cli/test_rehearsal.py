@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from .conftest import ROOT, Place
@@ -234,6 +236,11 @@ def test_a_rollback_that_changes_nothing_is_refused(worked: Place, version: str 
     assert told in worked.type("rollback", "email-to-sheets", *([version] if version else []), code=1).stderr
 
 
+def becomes(done: Any) -> list[tuple[str, str]]:
+    """What became of the runs that were open."""
+    return [(each["kind"], each["what"]) for each in done["verdict"]["things"] if each["kind"] == "run"]
+
+
 def test_a_rollback_says_what_becomes_of_the_run_that_stopped(worked: Place) -> None:
     change(worked, "= pending[0];", "= pending[0].no.such;")
     worked.type("deploy", "flow.js")
@@ -241,21 +248,28 @@ def test_a_rollback_says_what_becomes_of_the_run_that_stopped(worked: Place) -> 
     worked.type("run-now", "email-to-sheets")
     worked.type("dev", "--once", code=4)
     told = worked.json("rollback", "email-to-sheets")
-    assert told["run"]["status"] == "failed:logic"
-    assert told["run"]["then"].startswith("begins again with 3.0")
+    assert becomes(told) == [("run", "starts_again")]
     worked.type("dev", "--once")
     assert len(worked.rows()) == 3
+
+
+def test_a_rollback_names_parked_runs_too(blocked: Place) -> None:
+    blocked.type("set", "email-to-sheets", "waiting=others")
+    blocked.type("dev", "--once", code=4)
+    [waits] = [run for run in blocked.json("runs", "email-to-sheets") if run["parked"]]
+    change(blocked, "Add row for", "Add a row for")
+    blocked.type("deploy", "flow.js")
+    told = blocked.json("rollback", "email-to-sheets")["verdict"]["things"]
+    assert [each["what"] for each in told if each["id"] == waits["id"]] == ["starts_again"]
 
 
 def test_a_rollback_to_a_text_without_the_handler_says_so(blocked: Place) -> None:
     change(blocked, "processEmail:", "fileEmail:")
     blocked.type("deploy", "flow.js")
-    told = blocked.json("rollback", "email-to-sheets")
-    assert "begins again with 3.0" in told["run"]["then"]
+    assert becomes(blocked.json("rollback", "email-to-sheets")) == [("run", "starts_again")]
     change(blocked, "fileEmail:", "otherEmail:")
     blocked.type("deploy", "flow.js")
-    assert "belongs to processEmail, which 5.0 does not have" in blocked.json(
-        "rollback", "email-to-sheets", "2.0")["run"]["then"]
+    assert becomes(blocked.json("rollback", "email-to-sheets", "2.0")) == [("run", "given_up")]
 
 
 def test_a_dry_run_shows_warnings_too(place: Place) -> None:

@@ -21,7 +21,8 @@ from keepai.connectors.webhook.inbox import Inbox
 from keepai.connectors.webhook.outgoing import Webhook
 from keepai.connectors.webhook.signature import ID, SIGNATURE, TIME, sign
 from keepai.doors.webhooks import WebhookPort
-from keepai.model.errors import ConfigError
+from keepai.model.errors import ConfigError, PermissionDenied
+from keepai.reading.inbox_entries import inbox_entries
 from keepai.testing import ManualClock
 from keepai.testing.loopback import HttpReply, Loopback
 
@@ -132,6 +133,32 @@ async def test_a_delivery_that_is_not_genuine_is_not_kept(tmp_path: Path, change
     assert (await box.accept(signed("d1", b"{}", clock, "another secret"), b"{}")).status == 401
     assert (await box.accept(signed("d1", b"{}", clock), b"{ }")).status == 401
     assert await listed(box) == []
+
+
+async def test_while_a_secret_is_changed_either_is_taken_and_it_is_told_which(tmp_path: Path) -> None:
+    clock = ManualClock(NOW)
+    box = inbox(tmp_path, clock, signed_with=["secret", "new"])
+    assert (await box.accept(signed("d1", b"{}", clock), b"{}")).status == 202, "the new one is not stored yet"
+    assert (await box.accept(signed("d2", b"{}", clock, "next"), b"{}")).status == 401
+    with pytest.raises(PermissionDenied, match="keep secrets set shop new"):
+        await box.check()
+    box.entrust({"secret": SECRET, "new": "next"})
+    assert (await box.accept(signed("d2", b"{}", clock, "next"), b"{}")).status == 202
+    assert (await box.accept(signed("d3", b"{}", clock), b"{}")).status == 202
+    assert (await box.accept(signed("d4", b"{}", clock, "neither"), b"{}")).status == 401
+    assert [(each.id, each.signed_with) for each in inbox_entries({"shop": box}, None, 9)] == [
+        ("d1", "secret"), ("d2", "new"), ("d3", "secret")]
+    assert "its secrets (secret, new)" in await box.check()
+    box.entrust({"new": "next"})  # the old one was removed
+    assert (await box.accept(signed("d5", b"{}", clock), b"{}")).status == 401
+    box.entrust({})
+    assert (await box.accept(signed("d5", b"{}", clock), b"{}")).status == 503
+
+
+@pytest.mark.parametrize("names", [[], ["a", "a"], list("abcdef")])
+def test_an_inbox_has_one_secret_to_five(tmp_path: Path, names: list[str]) -> None:
+    with pytest.raises(ConfigError, match="each once"):
+        inbox(tmp_path, signed_with=names)
 
 
 async def test_an_old_delivery_and_one_from_the_future_are_refused(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ class Routine(Story):
 
     async def _bury(self) -> None:
         """What is left of a dead process goes: its lock is free."""
-        if self.keep._parts is None:
+        if self.keep._shared.parts is None:
             return  # it died while it started or ended
         parts = self.keep.parts
         dead = CrashAt("dead")

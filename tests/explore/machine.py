@@ -317,7 +317,7 @@ class Machine:
         )
         self.host = Host(self.parts, Teller(self.parts, (), None))  # nobody is told
         self.keep = Keep(":memory:", connectors=[self.connector], policy=POLICY, clock=self.clock)
-        self.keep._parts, self.keep._host = self.parts, self.host
+        self.keep._shared.parts, self.keep._shared.host = self.parts, self.host
         self.commands = self.keep.commands
         self.alive, self.at, self.live = True, "idle", frozenset[str]()
 

@@ -65,15 +65,15 @@ def test_the_key_of_a_mutation_is_bytes_inside_and_the_same_text_outside() -> No
     _, picked = bare("select :mutation_key")
     [inner] = picked({"mutation_key": KEY})
     assert inner == bytes.fromhex(KEY)
-    assert stored_ids.rows(["mutation_key"])([(inner,)]) == [{"mutation_key": KEY}]
+    assert stored_ids.rows(("mutation_key",))([(inner,)]) == [{"mutation_key": KEY}]
 
 
 def test_what_keep_did_not_write_is_shown_as_it_is() -> None:
     ids = ("run_none", None, b"x", 2.5, -7, 15)
-    assert [row["id"] for row in stored_ids.rows(["id"])([(value,) for value in ids])] == [
+    assert [row["id"] for row in stored_ids.rows(("id",))([(value,) for value in ids])] == [
         "run_none", None, b"x", 2.5, "-7", "15"]
     run = 7 << 4 | KINDS["run"][0]
-    made = stored_ids.rows(["causes", "mutation_key", "name"])
+    made = stored_ids.rows(("causes", "mutation_key", "name"))
     assert made([(f"{run},x,-1", "a text", run), (None, b"\xff", None)]) == [
         {"causes": f"{text_of(run)},x,-1", "mutation_key": "a text", "name": run},
         {"causes": None, "mutation_key": "\ufffd", "name": None},

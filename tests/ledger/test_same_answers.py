@@ -410,10 +410,10 @@ class Answers:
         names = [name for name, _, _ in columns(self.tables, table)]
         if table == "account_subject":  # a word is there as its hash, and some words have ids in them
             names, found = ["entry"], self.tables.execute("select entry from account_subject order by 1")
-            return stored_ids.rows(names)([tuple(each) for each in found])
+            return stored_ids.rows(tuple(names))([tuple(each) for each in found])
         order = ", ".join(str(place) for place in range(1, len(names) + 1))
         found = self.tables.execute(f"select * from {table} order by {order}")
-        return stored_ids.rows(names)([tuple(each) for each in found])
+        return stored_ids.rows(tuple(names))([tuple(each) for each in found])
 
 
 #: What differs between two ledgers: hashes over ids, and where the host is.

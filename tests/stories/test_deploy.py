@@ -400,3 +400,11 @@ async def test_a_producer_that_failed_runs_again_in_the_new_version(story: Story
     assert (await story.runs(wf))[1].retry_of == failed.id
     assert await story.keep.state(wf, "poll") is True
     assert (await story.workflow(wf)).blocked_by is None
+
+
+async def test_a_version_that_only_finished_a_run_without_events_looks_at_what_waits_itself(story: Story) -> None:
+    """`prepare` of the old version took nothing and its `next` failed: what waits is new to the new version."""
+    wf = await story.deploy_and_run(taking("null.x;", prepare=NOTHING), "a")
+    await story.deploy(taking())
+    await story.run()
+    assert await story.ids(wf, "in", "consumed") == ["a"]

@@ -148,6 +148,37 @@ async def test_what_a_parked_run_keeps_is_counted_as_that_of_any_open_run(story:
     assert (await story.workflow(wf)).bytes.runs >= before.runs
 
 
+async def test_what_parked_runs_keep_leaves_less_room_for_others(story: Story) -> None:
+    wf = await begun(story, ("a", 5000, "ann" * 10_000))
+    kept = (await story.workflow(wf)).bytes.total
+    put(story, ("b", 1, "bob"))
+    story.policy = Policy(workflow_bytes_max=kept - 5_000)  # as much as there is without the parked run
+    for _ in "once as the host knows it from the file, once as it has counted since":
+        await story.reopen()
+        await story.run(minutes=5)
+    assert booked(story) == []
+    [_, full] = await questions(story)
+    assert "workflow_bytes_max" in str(full.facts["why"])
+
+
+async def test_a_grant_fits_what_was_shown_of_a_parked_run_whatever_others_have_done_since(story: Story) -> None:
+    put(story, ("a", 1, "ann"))
+    wf = await story.deploy(orders(), grants={"feed.list": "allow"})
+    await story.keep.set(wf, "others")
+    await story.run()
+    [card] = await questions(story)
+    assert (await story.keep.run(card.run_id)).parked
+    await story.keep.retry(card.run_id)
+    await story.run()
+    with pytest.raises(Refused, match="has moved since"):
+        await story.keep.grant(wf, "gmail.send", shown=card.version)
+    [card] = await questions(story)
+    await story.run(minutes=5)  # the producer runs meanwhile
+    await story.keep.grant(wf, "gmail.send", shown=card.version)
+    await story.run()
+    assert booked(story) == ["ann"]
+
+
 async def test_a_mode_that_does_not_exist_is_refused(story: Story) -> None:
     wf = await story.deploy(orders(), grants=GRANTS)
     with pytest.raises(Refused, match="stop, intake, others"):

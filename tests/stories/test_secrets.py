@@ -30,12 +30,12 @@ from keepai import (
     read,
 )
 from keepai.config import Settings
+from keepai.connectors.muted import MutedConnector, Muting
 from keepai.connectors.redacted import redacted, redactor_of
 from keepai.doors.cli.main import keep as command
 from keepai.doors.web.page_server import PageServer
 from keepai.ledger.sqlite.backups import backup
 from keepai.model.errors import KeepError, Refused
-from keepai.testing.rehearsal import ReadOnlyConnector, RehearsalState
 from keepai.vault.keys import KeyPlaces
 from keepai.vault.vault import Vault as Secrets
 from tests.harness import Story, consumer, producer, views, workflow
@@ -509,7 +509,7 @@ async def test_the_card_of_a_call_says_no_secret_and_what_is_approved_is_sent(tm
 async def test_checks_and_comparisons_that_fail_say_no_secret(tmp_path: Path, wrapped: bool) -> None:
     leaky = Leaky(tmp_path)
     leaky.error, leaky.fails_in = caused, {"check", "same"}
-    one = ReadOnlyConnector(leaky, RehearsalState()) if wrapped else leaky  # a rehearsal's are the same to it
+    one = MutedConnector(leaky, Muting(9)) if wrapped else leaky  # a rehearsal's are the same to it
     walled = redacted(one, redactor_of([one]))
     if not wrapped:
         with pytest.raises(RuntimeError) as caught:

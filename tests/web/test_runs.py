@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -214,3 +215,19 @@ async def test_what_took_no_time_can_be_seen_and_stays_inside() -> None:
 ])
 async def test_a_length_of_time_is_told_as_people_say_it(ms: int, said: str) -> None:
     assert duration_text(ms) == said
+
+
+async def test_what_each_answer_leads_to_is_tried_when_somebody_asks(tmp_path: Path) -> None:
+    async for served in serve(tmp_path, policy=POLICY):
+        story = served.story
+        wf = await story.deploy(workflow("faulty", producers={"poll": producer()}, consumers={
+            "answer": consumer("\nnull.x;\n")}))
+        story.feed.put("mail-1")
+        await story.run()
+        await served.sign_in()
+        stopped = (await story.last(wf)).id
+        assert f"/runs/{stopped}/tried" in (await served.get(f"/runs/{stopped}")).body
+        told = await page(served, f"/runs/{stopped}/tried")
+        assert "Try again no tried: it would fail again at line" in told
+        assert "Give it up yes" in told
+        assert len(await story.runs(wf)) == 2

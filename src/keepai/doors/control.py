@@ -55,7 +55,7 @@ async def perform(keep: Keep, act: str, params: Any) -> Any:
 
 def plain(result: Any) -> Any:
     """A result as JSON."""
-    if isinstance(result, list):
+    if isinstance(result, list | tuple):
         return [plain(each) for each in result]
     return result.to_json() if hasattr(result, "to_json") else result
 

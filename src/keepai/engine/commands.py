@@ -10,7 +10,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
 from ..ledger.base import Row, Sharing
-from ..ledger.rows import approval_record, mutation_record, run_record
+from ..ledger.rows import approval_record, mutation_record, open_runs, run_record
 from ..ledger.transitions import by_hand, proofs, proposals, repairs, runs, shown_acts, workflows
 from ..ledger.transitions.runs import Carry
 from ..ledger.transitions.shown_acts import Repeated, ShownAct
@@ -32,7 +32,7 @@ from ..model.states import (
     Waiting,
     WorkflowStatus,
 )
-from . import approval, failure, proposal, reconcile, repair, scheduler, sent_in, tokens_and_pins
+from . import approval, failure, permission, proposal, reconcile, repair, scheduler, sent_in, tokens_and_pins
 from .approval import Standing
 from .deploy import Deployment, Grants, bound
 from .host import Host
@@ -204,8 +204,8 @@ class Commands:
         """Allow, ask or deny a capability; a run that waited for it goes on."""
         row = await self._workflow(workflow)
         wanted = bound(self._parts, capability, grant_of(rule, capability))
-        waits = await self._parts.ledger.one("run_open", workflow_id=row["id"])
-        about = (row["id"], capability, *([waits["id"]] if waits else []))
+        waiting = await self._parts.ledger.look(permission.waiting_for, row["id"], capability)
+        about = (row["id"], capability, *waiting)
         act = await self._judged(ShownAct("grant", row["id"], capability, actor, shown, about, wanted.on_record()))
         await self._act(act, workflows.grant, row["id"], capability, wanted, actor)
 
@@ -384,29 +384,27 @@ class Commands:
 
     async def fix(self, workflow: str, source: str, impact: str | None, note: str, actor: str) -> str:
         """Offer a repair for the run that failed; if it keeps the rules it waits for a person. Gives its id."""
-        row = await self._failed((await self._workflow(workflow))["id"])
-        if row is None:
+        run = await self._failed((await self._workflow(workflow))["id"])
+        if run is None:
             raise Refused(f"The workflow {workflow!r} has no failed run. Use deploy for a new version.")
         offered = repair.Fix(source, impact, note)
-        return await self._unless_overtaken(repair.fix(self._parts, run_record(row), offered, actor))
+        return await self._unless_overtaken(repair.fix(self._parts, run, offered, actor))
 
     async def evidence(self, workflow: str) -> repair.Evidence:
         """What is known about the run that failed, for whoever wants to offer a repair."""
-        row = await self._failed((await self._workflow(workflow))["id"])
-        if row is None or row["reason"] != Reason.LOGIC:
+        run = await self._failed((await self._workflow(workflow))["id"])
+        if run is None or run.reason is not Reason.LOGIC:
             raise Refused(f"The workflow {workflow!r} has no run that failed by a fault of its script.")
-        run = run_record(row)
         tried = await self._parts.ledger.one("repair_of_run", run_id=run.id)
         if tried is not None and tried["status"] == RepairStatus.WAITING:
             raise Refused(f"A repair of the run {run.id} waits for you: `keep show {tried['id']}`.")
         return await self._parts.ledger.look(repair.evidence, self._parts, run)
 
-    async def _failed(self, workflow_id: str) -> Row | None:
+    async def _failed(self, workflow_id: str) -> Run | None:
         """The first run of a workflow that failed by a fault of the script; if none did, the run that holds it."""
-        holds = await self._parts.ledger.one("run_open", workflow_id=workflow_id)
-        parked = await self._parts.ledger.all("parked_runs", workflow_id=workflow_id)
-        open_runs = [*([holds] if holds else []), *parked]
-        return next((row for row in open_runs if row["reason"] == Reason.LOGIC), holds)
+        found = await self._parts.ledger.look(open_runs, workflow_id)
+        holds = next((run for run in found if not run.parked), None)
+        return next((run for run in found if run.reason is Reason.LOGIC), holds)
 
     async def _asked_in(self, id: str) -> str:
         """The workflow of an approval or a repair."""

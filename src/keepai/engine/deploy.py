@@ -6,9 +6,11 @@ import asyncio
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import wraps
 
 from ..connectors.base import OperationSpec
-from ..ledger.base import Reader, Row
+from ..ledger.base import Reader, Row, Tx
+from ..ledger.taken_back import taken_back
 from ..ledger.transitions import workflows
 from ..ledger.transitions.workflows import Version
 from ..model.codec import digest
@@ -35,6 +37,7 @@ from ..script.message_ids import MessageIds
 from . import scheduler
 from .certificate import CertificateStanding, required
 from .host_parts import TRIES_MAX, Parts
+from .verdict import DeployVerdict, Outlook, outlook, subscribed, untried
 
 AUTHORS = ("person", "planner", "maintainer")
 
@@ -61,11 +64,13 @@ class Deployment(Record):
     overruled: tuple[str, ...]  # what keep.toml says and a person has said otherwise, which stays
     certificate: CertificateStanding | None  # None: policy does not ask for one
     findings: tuple[Finding, ...]
+    verdict: DeployVerdict | None  # what became of what was open; None: nothing was changed
 
     def to_json(self) -> dict[str, object]:  # type: ignore[override]
         return {
             **vars(self), "findings": [vars(f) for f in self.findings],
             "certificate": self.certificate.to_json() if self.certificate else None,
+            "verdict": self.verdict.to_json() if self.verdict else None,
         }
 
 
@@ -83,6 +88,7 @@ class Plan:
     message_ids: MessageIds  # how it names its events
     overruled: tuple[str, ...] = ()  # what keep.toml says and a person has said otherwise
     certificate: CertificateStanding | None = None
+    stranded: str | None = None  # the events that it would leave without a taker, in words
 
     @property
     def before(self) -> tuple[int, int] | None:
@@ -105,12 +111,47 @@ async def deploy(
         await parts.ledger.write(workflows.grant_all, existing, version.grants, actor, version.waiting, barrier=True)
         return await parts.ledger.look(deployment_of, parts, existing, planned)
     try:
-        new_id = await parts.ledger.write(
-            workflows.deploy, existing, planned.version, planned.number, planned.before, barrier=True,
-        )
+        new_id, seen = await parts.ledger.write(_deploy_and_look, parts, planned, barrier=True)
     except Conflict as error:
         raise Refused(f"{error.message} Somebody deployed meanwhile: look at it, then deploy again.") from error
-    return await parts.ledger.look(deployment_of, parts, new_id, planned)
+    deployed = await parts.ledger.look(deployment_of, parts, new_id, planned)
+    return replace(deployed, verdict=_verdict(planned, seen))
+
+
+async def foresee(
+    parts: Parts, source: str, *, workflow_id: str | None, grants: Grants, author: str, actor: str,
+    configured: Configured = None, cases: str | None = None,
+) -> DeployVerdict:
+    """What `deploy` would do to everything that is open: it is done, looked at, and taken back."""
+    planned = await plan(
+        parts, source, workflow_id=workflow_id, grants=grants, author=author, impact="safe", strand=True, actor=actor,
+        configured=configured, cases=cases,
+    )
+    if planned.same or planned.existing is None:
+        return _verdict(planned, Outlook())
+    try:
+        _, seen = await taken_back(parts.ledger, _deploy_and_look, parts, planned)
+    except Conflict as error:
+        raise Refused(f"{error.message} Somebody deployed meanwhile: ask again.") from error
+    return _verdict(planned, seen)
+
+
+@wraps(workflows.deploy)
+def _deploy_and_look(tx: Tx, parts: Parts, planned: Plan) -> tuple[str, Outlook]:
+    """Deploy, and see in the same transaction what becomes of everything that is open."""
+    existing = planned.existing["id"] if planned.existing else None
+    before = subscribed(tx, existing)
+    new_id = workflows.deploy(tx, existing, planned.version, planned.number, planned.before)
+    return new_id, outlook(tx, parts, new_id, before) if existing else Outlook()
+
+
+def _verdict(planned: Plan, seen: Outlook) -> DeployVerdict:
+    before = None if planned.same or planned.before is None else "{}.{}".format(*planned.before)
+    waiting = untried(seen.things)
+    return DeployVerdict(
+        planned.existing["id"] if planned.existing else None, planned.manifest.name, "{}.{}".format(*planned.number),
+        before, not planned.same, planned.stranded, seen.things, seen.more, waiting,
+    )
 
 
 async def plan(
@@ -133,7 +174,7 @@ async def plan(
         await _check_loads(parts, source, checked.findings)
 
     def planned(read: Reader) -> Plan:
-        existing = _existing(read, workflow_id, manifest.name)
+        existing, left = _existing(read, workflow_id, manifest.name), None
         certificate = required(read, parts, source_hash, cases)
         wanted, earlier = _wanted(parts, grants, manifest), frozenset[str]()
         if existing is not None:  # what the active version already asks permission for
@@ -145,8 +186,9 @@ async def plan(
         if existing is not None and not same:
             if author == "maintainer":
                 _check_not_wider(manifest, earlier)
-            if not strand:
-                _check_stranded(read, existing, manifest)
+            left = stranded(read, existing, manifest)
+            if left and not strand:
+                raise Refused(left)
         version = Version(
             name=manifest.name, source=source, hash=source_hash, manifest=manifest.to_text(), author=author,
             impact=impact, topics={t: h.name if (h := manifest.subscriber(t)) else None for t in manifest.topics},
@@ -156,7 +198,7 @@ async def plan(
         number = _number(existing) if existing and same else _next_number(existing, author)
         return Plan(
             existing, version, number, manifest, checked.findings, earlier, same, checked.message_ids, overruled,
-            certificate)
+            certificate, left)
 
     return await parts.ledger.look(planned)
 
@@ -296,16 +338,17 @@ def _same(read: Reader, row: Row, source_hash: str) -> bool:
     return script is not None and script["hash"] == source_hash
 
 
-def _check_stranded(read: Reader, row: Row, manifest: Manifest) -> None:
-    """Events that wait for a consumer must not be left without one by accident."""
+def stranded(read: Reader, row: Row, manifest: Manifest) -> str | None:
+    """Why a version is refused that would leave events without a consumer: that must not happen by accident."""
     waiting = read.all("topic_stranded", workflow_id=row["id"])
-    stranded = [r for r in waiting if manifest.subscriber(r["topic"]) is None]
-    if stranded:
-        listed = ", ".join(f"{r['pending']} in {r['topic']!r}" for r in stranded)
-        raise Refused(
-            f"This version of {row['name']!r} subscribes no longer to topics in which events wait: {listed}. "
-            "Let them be processed or skip them first, or deploy with strand=True (--strand) to leave them."
-        )
+    left = [r for r in waiting if manifest.subscriber(r["topic"]) is None]
+    if not left:
+        return None
+    listed = ", ".join(f"{r['pending']} in {r['topic']!r}" for r in left)
+    return (
+        f"This version of {row['name']!r} subscribes no longer to topics in which events wait: {listed}. "
+        "Let them be processed or skip them first, or deploy with strand=True (--strand) to leave them."
+    )
 
 
 def _check_not_wider(manifest: Manifest, earlier: frozenset[str]) -> None:
@@ -347,5 +390,5 @@ def deployment_of(read: Reader, parts: Parts, workflow_id: str, planned: Plan) -
         tuple(c for c in needed if modes.get(c, "deny") == "deny"),
         tuple(c for c in needed if modes.get(c) == "ask"),
         tuple(f"{c}: {rule.in_words}" for c, rule in planned.version.grants.items() if rule.configured),
-        planned.overruled, planned.certificate, planned.findings,
+        planned.overruled, planned.certificate, planned.findings, None,
     )

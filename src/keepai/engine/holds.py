@@ -5,7 +5,7 @@ docs/internals/parking.md has the rule and its reasons. What cannot be known is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..ledger.base import Reader
@@ -61,7 +61,9 @@ def holds(run: Run, facts: Facts) -> Holds:
     if run.phase is Phase.PREPARING or run.kind == "producer":
         return Holds(handler=run.handler)  # it has chosen nothing: the next run would stop in the same way
     if run.kind == "routine":
-        return _writing(target, run.handler)
+        item_id = _item_of_question(run, facts) if target is not None else None
+        alone = item_id is not None or run.item_id is not None
+        return replace(_writing(target, None if alone else run.handler), item_id=item_id)
     uses_state = declared is None or declared.uses_state or facts.has_state
     if _sends_nothing(run, facts):
         return Holds(handler=run.handler if uses_state else None)
@@ -69,6 +71,21 @@ def holds(run: Run, facts: Facts) -> Holds:
         connector = target[0] if target else run.lacks.partition(".")[0] if run.lacks else None
         return Holds(run.handler, writes=CONNECTOR if connector else ANYTHING, connector=connector or "")
     return _writing(target, run.handler if uses_state or target is None else None)
+
+
+def _item_of_question(run: Run, facts: Facts) -> str | None:
+    """The item of a routine's call about which a person is asked: the run waits with it alone, and others do the rest.
+
+    Nothing else lets a routine go on: what fails in one item, or waits for a target, may do so in all."""
+    if facts.approval is not None and run.reason is Reason.APPROVAL:
+        return str(_intent(facts.approval)["item_id"])
+    sent = facts.mutation
+    return sent.item_id if sent is not None and sent.status is MutationStatus.INDETERMINATE else None
+
+
+def _intent(asked: Approval) -> dict[str, Any]:
+    intent: Any = stored(asked.intent)
+    return dict(intent)
 
 
 def _writing(target: tuple[str, str, str] | None, handler: str | None) -> Holds:
@@ -92,7 +109,7 @@ def _target(run: Run, facts: Facts) -> tuple[str, str, str] | None:
 
     `mutate` repeats itself: what the same version made of the same PrepareResult it makes again."""
     if facts.approval is not None:
-        intent: Any = stored(facts.approval.intent)
+        intent = _intent(facts.approval)
         return str(intent["connector"]), str(intent["account"]), str(intent["target"])
     if (held := target_of(run)) is not None:
         return held

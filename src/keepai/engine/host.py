@@ -68,7 +68,7 @@ class Host:
 
     def __init__(self, parts: Parts, teller: Teller) -> None:
         self._parts, self._teller = parts, teller
-        parts.wake = self.wake
+        parts.wake, parts.at_work = self.wake, self._at_work
         self._lanes: dict[str, asyncio.Task[None]] = {}
         self._room = asyncio.Semaphore(parts.policy.runs_at_once_max)
         self._woken = asyncio.Event()
@@ -551,6 +551,10 @@ class Host:
     async def _workflow_ids(self) -> list[str]:
         """The workflows that this host runs."""
         return [str(row["id"]) for row in await self._parts.ledger.all("workflow_all") if self._runs(str(row["id"]))]
+
+    def _at_work(self, workflow_id: str) -> bool:
+        """Whether a run of a workflow may be under way at this moment, here or at another host."""
+        return workflow_id in self._lanes or not self._runs(workflow_id)
 
     def _runs(self, workflow_id: str) -> bool:
         """Whether this host runs a workflow, and not another one."""

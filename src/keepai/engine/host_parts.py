@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ..connectors.base import Connector
@@ -29,6 +30,11 @@ def _nobody(workflow_id: str | None = None) -> None:
     """Before there is a host, nobody is woken."""
 
 
+def _rests(workflow_id: str) -> bool:
+    """Before there is a host, nothing is run."""
+    return False
+
+
 @dataclass(frozen=True)
 class Loaded:
     """One script version, ready to run."""
@@ -49,6 +55,7 @@ class Parts:
     clock: Clock
     ids: Ids
     call_ends: CallEnds
+    place: str | Path = ""  # of the ledger: a file or an address
     repair: Callable[[Any], Awaitable[Any]] | None = None  # see engine/repair.py
     redactor: Redactor | None = None  # knows the secrets of the connectors; None: they have none
     calls: set[asyncio.Task[None]] = field(default_factory=set)  # given up, but not ended yet
@@ -58,6 +65,7 @@ class Parts:
     recorded: Counter[str] = field(default_factory=Counter)  # how many steps of each workflow this host recorded
     line: Line = field(default_factory=Line)  # who waits for a connection that has a limit
     wake: Callable[[str | None], None] = _nobody  # has the host look at a workflow again
+    at_work: Callable[[str], bool] = _rests  # whether a run of a workflow may be under way at this moment
     _scripts: dict[tuple[str, int, int], Loaded] = field(default_factory=dict)
     _limits: tuple[Policy, Limits] | None = None  # as made of this policy
 

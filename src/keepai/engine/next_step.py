@@ -21,7 +21,7 @@ from ..model.records import Approval, Mutation, Run
 from ..model.states import MutationStatus, Phase, Reason, Status, Waiting, WorkflowStatus
 from ..script import manifest as manifests
 from ..script.manifest import HandlerKind, Manifest
-from . import approval, holds, next_turn, permission, repair, scheduler
+from . import approval, holds, next_turn, permission, repair_budget, scheduler
 from .approval import Standing
 from .host_parts import Parts
 from .relaunch import carry, last_mutation
@@ -234,7 +234,7 @@ def _stopped(read: Reader, run: Run, now: Now, parts: Parts | None) -> Stopped:
     return Stopped(
         sent, asked, standing, permission.granted_meanwhile(read, run),
         parts is not None and permission.connected_meanwhile(parts, run),
-        parts is not None and repair.wanted(read, parts, run), waits_for if limits else None,
+        parts is not None and repair_budget.wanted(read, parts, run), waits_for if limits else None,
         next_turn.turn(read, limits, run.workflow_id, waits_for or "", now.at, parts),
         holds.held_behind(read, run, asked) if among_parked else None,
         holds.asks(run, sent), holds.to_hold(read, run, sent, asked, now.manifest) if among_parked else None,
@@ -319,7 +319,7 @@ def step_of_run(now: Now, run: Run, facts: Stopped | None) -> NextStep:
         return SendApproved(run) if stopped.turn is None else Wait(stopped.turn.at)
     if run.reason is Reason.LIMIT and run.number == now.active:
         return TakeTurn(run) if stopped.turn is None else Wait(stopped.turn.at)
-    if stopped.standing is Standing.EXPIRED and stopped.approval is not None:
+    if stopped.standing is Standing.EXPIRED and stopped.approval is not None and run.number == now.active:
         return AskAgain(run, stopped.approval)
     if carried := _carried(now, run, stopped):
         return carried

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..ledger.base import Reader
+from ..ledger.rows import open_runs
 from ..model.codec import Json
 from ..model.errors import ConnectorMissing, KeepError, RuleBroken
 from ..model.ids import typed_name
@@ -101,6 +102,16 @@ def granted_meanwhile(read: Reader, run: Run) -> bool:
     enough = (Mode.ALLOW,) if reads else (Mode.ALLOW, Mode.ASK)
     grants = read.all("grant_all", workflow_id=run.workflow_id)
     return any(g["capability"] == run.lacks and g["seq"] > run.seq and g["mode"] in enough for g in grants)
+
+
+def waiting_for(read: Reader, workflow_id: str, capability: str) -> list[str]:
+    """The open runs of a workflow that wait for a capability: they lack it, or a call to it was not answered yet."""
+    found = list[str]()
+    for run in open_runs(read, workflow_id):
+        asked = read.one("approval_open", run_id=run.id)
+        if capability in (run.lacks, asked["capability"] if asked else None):
+            found.append(run.id)
+    return found
 
 
 def lacking(parts: Parts, manifest: Manifest, error: KeepError) -> ConnectorMissing | None:

@@ -40,7 +40,8 @@ def carry(
     if active != run.number:
         failures = 0
     if run.phase in (Phase.EXECUTING, Phase.PREPARING):
-        return Carry(leaves, active, run.phase, keep=False, trigger=trigger, failures=failures)
+        own = run.item_id is not None  # it carries on one item, with the state that it was given
+        return Carry(leaves, active, run.phase, keep=own, trigger=trigger, failures=failures)
     if run.phase in (Phase.MUTATED, Phase.EMITTING):
         return Carry(leaves, active, Phase.EMITTING, keep=True, trigger=trigger, failures=failures)
     if active == run.number:

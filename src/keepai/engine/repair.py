@@ -27,6 +27,7 @@ from ..script.message_ids import renamed
 from . import failure
 from .deploy import Plan, plan
 from .host_parts import Loaded, Parts
+from .repair_budget import tries_left
 from .repair_gate import try_repair
 
 IMPACTS = ("safe", "potentially_impactful")
@@ -84,20 +85,6 @@ def by_command(command: Sequence[str]) -> RepairHook:
 #: What a program needs to run at all. The rest of the host's environment may hold keys, and the program reads what
 #: strangers wrote.
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
-
-
-def wanted(read: Reader, parts: Parts, run: Run) -> bool:
-    """Whether the hook should be asked about a run: once per run, within the budget of its lineage."""
-    if parts.repair is None or run.state is not Status.FAILED or run.reason is not Reason.LOGIC:
-        return False
-    asked = read.one("repair_of_run", run_id=run.id)
-    return asked is None and tries_left(read, parts, run) > 0
-
-
-def tries_left(read: Reader, parts: Parts, run: Run) -> int:
-    """How many more repairs this piece of work may have."""
-    row = read.one("repair_count", workflow_id=run.workflow_id, lineage=run.lineage)
-    return parts.policy.repairs_max - (int(row["tries"]) if row else 0)
 
 
 async def ask_hook(parts: Parts, run: Run, actor: str) -> None:

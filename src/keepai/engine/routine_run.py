@@ -2,6 +2,8 @@
 
 Nothing of it is held in memory while it waits: whatever stops it ends the script, and the next replay finds what
 was done in the ledger. A mutation that was applied gives its kept result; only what is missing is sent.
+
+A run that was parked in an item carries on that item alone, and other runs pass it by: docs/internals/parking.md.
 """
 
 from __future__ import annotations
@@ -17,10 +19,10 @@ from ..model.codec import Json, check_id, encode, shown, size
 from ..model.errors import OutcomeUnknown, RuleBroken
 from ..model.operations import Step
 from ..model.records import Run
-from ..model.states import UNFINISHED, ItemStatus, Status
-from ..runtime.base import Fixed, Operation, Reply
+from ..model.states import UNFINISHED, Status
+from ..runtime.base import Ended, Fixed, Operation, Reply
 from . import approval, mutation
-from .gate import check_spent, check_title
+from .gate import Gate, check_spent, check_title
 from .mutation import Unit
 from .outcome import check_fits
 from .producer_run import grows, kept_state, next_run_at
@@ -33,6 +35,10 @@ class Suspended(Exception):
     """The script ends here; why its run waits is on record already."""
 
 
+class Carried(Exception):
+    """The script ends here: the one item that its run carries on is done."""
+
+
 async def execute(context: RunContext) -> Run | None:
     """Send what a person approved, if that is due; then replay, and commit if the handler returns.
 
@@ -43,15 +49,30 @@ async def execute(context: RunContext) -> Run | None:
         return None
     fixed = await ledger.look(fixed_by_lineage, context.run)
     try:
-        ended, gate = await context.step(Step.ROUTINE, (context.state,), items=Items(context), fixed=fixed)
+        replayed = await _replay(context, fixed)
     except Suspended:
         return None
+    if replayed is None or context.run.item_id is not None:
+        await ledger.write(runs.commit_item, context.run, context.trace.take())
+        return None
+    ended, gate = replayed
     state, due_at = kept_state(context.parts, ended.value, context.handler.name), await next_run_at(context)
     follows = await context.follows({"next_run_at": due_at}, ())
     return await ledger.write(
         runs.commit_routine, context.run, state, due_at, context.trace.take(), follows, grows(context, state),
         recorded=context.recorded(gate, made_of((), (), state), idle=state in (None, context.state)),
     )
+
+
+async def _replay(context: RunContext, fixed: Fixed) -> tuple[Ended, Gate] | None:
+    """How the handler ended, with its gate; None if the run carries on one item, and that needs no more of it."""
+    own = context.run.item_id
+    if own is not None and not _unfinished(await context.parts.ledger.one("item_by_id", item_id=own)):
+        return None  # a person has skipped it, or the host died before it wrote that the run has ended
+    try:
+        return await context.step(Step.ROUTINE, (context.state,), items=Items(context), fixed=fixed)
+    except Carried:
+        return None
 
 
 class Items:
@@ -79,7 +100,7 @@ class Items:
             )
         named = check_title(title, "withItem", self._context.trace, Step.ROUTINE)
         item = self.current = await self.begin(name, named)
-        self._context.item_id = str(item["id"])
+        self._context.item_id = item["id"]
         if _unfinished(item) and self._context.gate is not None and self._context.gate.recorder is not None:
             self._context.gate.recorder.open_item(name)
         is_done = Reply.of({"isDone": not _unfinished(item)})
@@ -92,6 +113,8 @@ class Items:
         known = await ledger.one("item_find", workflow_id=run.workflow_id, external_id=name)
         if known is not None and not _unfinished(known):
             return known
+        if await ledger.look(_passes_by, run, known):
+            return {**(known or {"id": None, "external_id": name, "attempt": 1}), "status": "parked"}
         if known is None:
             self._bytes += 2 * (size(name) + size(title))  # the item, and the input that stands for it
             check_spent(self._bytes, self._context.parts.policy)
@@ -102,8 +125,11 @@ class Items:
         self._context.item_id = None
         if current is None or current["external_id"] != external_id:
             raise RuleBroken(f"ctx.withItem: {shown(external_id)} is not the item at work.")
-        if _unfinished(current):
-            await self.finish(current)
+        if not _unfinished(current):
+            return
+        await self.finish(current)
+        if self._context.run.item_id is not None:
+            raise Carried(f"Run {self._context.run.id} has carried on its item to its end.")
 
     async def finish(self, item: Row) -> None:
         """The script's function for an item has returned."""
@@ -171,5 +197,12 @@ async def _to_its_end(performing: Coroutine[Any, Any, str]) -> str:
         raise
 
 
-def _unfinished(item: Row) -> bool:
-    return ItemStatus(item["status"]) in UNFINISHED
+def _passes_by(read: Reader, run: Run, item: Row | None) -> bool:
+    """Whether an item that has not ended, or is new, is another run's to carry on."""
+    if run.item_id is not None:
+        return item is None or item["id"] != run.item_id
+    return item is not None and items.with_parked_run(read, run, item["id"])
+
+
+def _unfinished(item: Row | None) -> bool:
+    return item is not None and item["status"] in UNFINISHED

@@ -79,12 +79,13 @@ class RunContext:
         kept = None if left is not None else read.one("handler_get", handler=handler.name, **where)
         grants = before.grants if before is not None else None
         reserved, last = list[Row](), None
+        state = kept["state"] if kept else None
         if run.phase is not Phase.PREPARING:  # one that has not pinned anything has no trace either
             last = read.one("trace_last", run_id=run.id, **where)
             reserved = read.all("reservation_of_run", run_id=run.id, **where)
         return cls(
             parts, run, loaded, handler, follow, reserved=reserved, traced=int(last["position"]) if last else 0,
-            state=left[0] if left is not None else kept["state"] if kept else None,
+            state=run.prepare_result if run.item_id is not None else left[0] if left is not None else state,
             grants=grants_of(read, run.workflow_id) if grants is None else grants,
         )
 

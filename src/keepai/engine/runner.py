@@ -62,7 +62,7 @@ async def _check_room(parts: Parts, run: Run) -> None:
     kept = await parts.ledger.kept_bytes(run.workflow_id)
     if kept < most:
         return
-    row = await parts.ledger.one("workflow_by_id", workflow_id=run.workflow_id)
+    row = await parts.ledger.one("workflow_bytes", workflow_id=run.workflow_id)
     assert row is not None, run
     raise WorkflowFull(
         f"The ledger keeps {kept:,} bytes for the workflow {row['name']!r}; the limit is {most:,} (policy "

@@ -27,8 +27,8 @@ class Due:
 
 
 TIMES_MAX = 100
-#: What has queued a producer or routine → the trigger of its run.
-QUEUED = {1: "run_now", 2: "arrival"}
+#: What has queued a producer or routine (a person, what came in, an item that was parked) → the trigger of its run.
+QUEUED = {1: "run_now", 2: "arrival", 3: "rest"}
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from ..model.errors import Conflict, KeepError, LedgerStopped
 from ..model.states import RepairStatus
 from ..model.visible_text import visible
 from ..notices.base import Channel, Message
-from . import repair
+from . import repair_budget
 from .digest_times import next_digest
 from .host_parts import Parts
 
@@ -174,7 +174,7 @@ class Teller:
             return False
         run, tried = read.one("run_by_id", run_id=asked.run_id), read.one("repair_of_run", run_id=asked.run_id)
         under_way = tried is not None and tried["status"] == RepairStatus.ASKED
-        return under_way or (run is not None and repair.wanted(read, self._parts, run_record(run)))
+        return under_way or (run is not None and repair_budget.wanted(read, self._parts, run_record(run)))
 
     # -- one channel -------------------------------------------------------------------------------
 

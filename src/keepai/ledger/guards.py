@@ -69,7 +69,8 @@ def _move(column: str, source: str, targets: Iterable[str]) -> str:
 _REST = {
     "run": ("workflow_id", "seq", "id", "handler", "kind", "major", "minor", "trigger", "retry_of", "lineage",
             "attempt", "phase", "status", "reason", "prepared_at", "outcome", "error", "retry_at", "failures",
-            "exhausted", "observed", "host", "epoch", "created_at", "updated_at", "due_at", "bytes", "parked"),
+            "exhausted", "observed", "host", "epoch", "created_at", "updated_at", "due_at", "bytes", "parked",
+            "item_id"),
     "reservation": ("workflow_id", "run_id", "position", "event_id", "topic", "message_id", "attempt",
                     "revision"),
 }

@@ -48,6 +48,7 @@ RULES: Mapping[str, str] = {
     "pruned_unfinished": "an event that waits and whose payload was pruned",
     "two_hosts_at_once": "a run of a host that went on after a later host had begun: two hosts had the file",
     "parked_unknown": "a parked run of which nothing says what it holds",
+    "parked_item_taken": "an item that a parked run carries on, and that another run has begun since",
     "parked_cause_free": "an event that anybody may take though a parked run works on an input of it",
     "event_held_for_none": "an event that waits for a run which is not parked, or has nothing to do with it",
     "open_run_of_no_host": "an active run of a host that the ledger does not know",

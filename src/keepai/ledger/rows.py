@@ -7,12 +7,12 @@ from typing import Any, cast
 from ..model.codec import Json, stored
 from ..model.records import Approval, Error, Item, Mutation, Proposal, Run, Script
 from ..model.states import ApprovalStatus, ItemStatus, MutationStatus, Phase, ProposalStatus, Reason, Status
-from .base import Row
+from .base import Reader, Row
 
 _RUN_AS_IS = (
     "id", "workflow_id", "seq", "handler", "kind", "trigger", "retry_of", "lineage", "attempt", "prepare_result",
     "prepared_at", "outcome", "retry_at", "failures", "observed", "host", "epoch", "created_at", "updated_at",
-    "due_at", "bytes", "parked",
+    "due_at", "bytes", "parked", "item_id",
 )
 _MUTATION_AS_IS = (
     "id", "workflow_id", "run_id", "ordinal", "lineage", "mutation_key", "idempotency_key", "connector",
@@ -43,6 +43,12 @@ def run_record(row: Row) -> Run:
         state=Status(row["status"]), reason=Reason(row["reason"]) if row["reason"] else None,
         error=error_record(row["error"]), exhausted=bool(row["exhausted"]),
     )
+
+
+def open_runs(read: Reader, workflow_id: str) -> list[Run]:
+    """The open runs of a workflow: the one that holds it, if one does, and those that are parked."""
+    holds = read.one("run_open", workflow_id=workflow_id)
+    return [run_record(row) for row in [*([holds] if holds else []), *read.all("parked_runs", workflow_id=workflow_id)]]
 
 
 def mutation_record(row: Row) -> Mutation:

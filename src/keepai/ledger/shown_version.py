@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ..model.records import Run
 from . import account
 from .base import Reader, Row
-from .rows import run_record
+from .rows import open_runs, run_record
 
 #: The beginning of an id → the statement that finds the thing, and its parameter.
 _BY_ID = {
@@ -36,7 +37,7 @@ def things(read: Reader, id: str) -> tuple[str, ...]:
     if prefix == "wf":
         return _of_workflow(row)
     if prefix == "run":
-        return _of_run(read, row)
+        return _of_run(read, run_record(row))
     if prefix == "mut":
         return (id, *_of_mutation(read, row))
     if prefix in ("apr", "fix"):
@@ -55,9 +56,9 @@ def _of_workflow(row: Row) -> tuple[str, ...]:
     return str(row["id"]), f"{row['id']} {row['major']}.{row['minor']}"
 
 
-def _of_run(read: Reader, row: Row) -> tuple[str, ...]:
+def _of_run(read: Reader, run: Run) -> tuple[str, ...]:
     """A run, what it sent, what people are asked for it, the permission it is about, and its workflow."""
-    run, where = run_record(row), {"workflow_id": row["workflow_id"]}
+    where = {"workflow_id": run.workflow_id}
     workflow, asked = read.one("workflow_by_id", **where), read.one("approval_open", run_id=run.id)
     found = (
         read.one("mutation_of_lineage", lineage=run.lineage, **where), asked, read.one("repair_of_run", run_id=run.id),
@@ -72,21 +73,18 @@ def _of_run(read: Reader, row: Row) -> tuple[str, ...]:
 
 def _of_mutation(read: Reader, row: Row) -> tuple[str, ...]:
     """The run that sent it, the same thing sent again, and the open run if that asks about it."""
-    where = {"workflow_id": row["workflow_id"]}
-    again = read.all("mutation_same", mutation_key=row["mutation_key"], **where)
-    asking = [read.one("run_open", **where), *read.all("parked_runs", **where)]
+    again = read.all("mutation_same", workflow_id=row["workflow_id"], mutation_key=row["mutation_key"])
     of_asking = [
-        each for asks in asking
-        if asks and (differs := run_record(asks).differs) and differs["mutation_id"] == row["id"]
-        for each in _of_run(read, asks)
+        each for asks in open_runs(read, row["workflow_id"])
+        if asks.differs and asks.differs["mutation_id"] == row["id"] for each in _of_run(read, asks)
     ]
     return (*_of_run(read, _run(read, row["run_id"])), *(str(each["id"]) for each in again), *of_asking)
 
 
-def _run(read: Reader, run_id: str) -> Row:
+def _run(read: Reader, run_id: str) -> Run:
     row = _find(read, run_id)
     assert row is not None, f"{run_id} is never deleted"
-    return row
+    return run_record(row)
 
 
 def version(read: Reader, workflow_id: str, ids: Sequence[str]) -> int:

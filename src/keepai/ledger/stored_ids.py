@@ -8,6 +8,7 @@ triggers: there an id is compared only with other ids.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from hashlib import sha256
 from typing import Any, cast
 
@@ -42,13 +43,16 @@ Params = Callable[[Mapping[str, object]], Sequence[object]]
 Rows = Callable[[Sequence[Sequence[Any]]], list[dict[str, Any]]]
 
 
-def parameters(names: Sequence[str]) -> Params:
-    """What picks the parameters of a statement, in this order and in their inner form."""
+@cache
+def parameters(names: tuple[str, ...]) -> Params:
+    """What picks the parameters of a statement, in this order and in their inner form. Made once: hosts that open one
+    ledger after the other, as `keep certify` does a thousand times, have the same statements."""
     return cast("Params", _made("params", "(" + "".join(
         f"{_converted(name, _INNER, f'params[{name!r}]')}, " for name in names) + ")", _INNER))
 
 
-def rows(names: Sequence[str]) -> Rows:
+@cache
+def rows(names: tuple[str, ...]) -> Rows:
     """What makes the rows of a statement with these columns, in their outer form, of its values."""
     row = ", ".join(f"{name!r}: {_converted(name, _OUTER, f'v{place}')}" for place, name in enumerate(names))
     values = "".join(f"v{place}, " for place in range(len(names)))

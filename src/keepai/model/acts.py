@@ -244,6 +244,11 @@ LOOKS: Mapping[str, LookRequest] = MappingProxyType({
     "shadow": LookRequest(frozenset(Role), {
         "wf": _TEXT, "source": _TEXT, "last": Param((int, type(None))), "since": Param((int, str, type(None)))}),
     "evidence": LookRequest(frozenset(Role), {"wf": _TEXT}),
+    "remedies": LookRequest(frozenset(Role), {"id": _TEXT}),
+    # It runs a script that nobody has let in yet, and reads for real if that is wanted: for those who may deploy it.
+    "verdict": LookRequest(ACTS["deploy"].roles, {
+        **{name: param for name, param in ACTS["deploy"].params.items() if name != "strand"},
+        "rehearse": Param((bool,))}),
 })
 
 

@@ -181,6 +181,7 @@ class InboxEntry(Record):
     body: Json
     by: str | None  # the person who put it in; None: it came by itself
     repeats: str | None  # the id of the delivery that it repeats
+    signed_with: str | None = None  # the name of the secret with which its sender signed it
 
 
 @dataclass(frozen=True)
@@ -316,6 +317,7 @@ class Run(Record):
     due_at: int | None = None  # the time of its cron schedule
     bytes: int = 0  # what it has stored in the ledger so far, without the events that it published
     parked: int = 0  # not 0: it waits while others of its workflow go on
+    item_id: str | None = None  # of a routine: the one item that it carries on, with the state in `prepare_result`
 
     @property
     def status(self) -> str:

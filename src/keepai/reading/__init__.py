@@ -35,6 +35,7 @@ In reading order:
 `everything_shown.py`   all of that, piece by piece, to be compared at two places
 `excerpt.py`             the line of a script that an error points at
 `code_colours.py`        a script's text in pieces, each with its kind, to be coloured
+`verdict_words.py`       what a new version does to what is open, in sentences
 `diffs.py`               what differs between two texts, or two contents
 `wording.py`             times, numbers and sizes in words
 """

@@ -28,5 +28,5 @@ def _record(inbox: str, stored: Stored) -> InboxEntry:
         pass
     return InboxEntry(
         inbox, stored["id"], stored["cursor"], stored["received"], stored["sent"], stored["type"], body,
-        stored.get("by"), stored.get("repeats"),
+        stored.get("by"), stored.get("repeats"), stored.get("signed_with"),
     )

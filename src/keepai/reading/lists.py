@@ -245,7 +245,7 @@ def _ran(read: Reader, row: Row) -> RunRow:
 
 def title_of(run: Run) -> str | None:
     """What the script calls the work that a run selected."""
-    selected = stored(run.prepare_result) if run.prepare_result else None
+    selected = stored(run.prepare_result) if run.prepare_result and run.kind == "consumer" else None
     ui = selected.get("ui") if isinstance(selected, dict) else None
     title = ui.get("title") if isinstance(ui, dict) else None
     return str(title) if title else None

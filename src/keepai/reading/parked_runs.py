@@ -33,6 +33,7 @@ def _holds(row: Row) -> tuple[str, ...]:
         CONNECTOR: f"everything of {row['connector']}", ANYTHING: "every target",
     }.get(row["writes"])
     events = [count(int(row["reserved"]), "reserved event")] if row["reserved"] else []
+    events += [f"the item “{row['item']}”"] if row["item"] is not None else []
     events += [f"{count(int(row['events']), 'event')} of the same inputs"] if row["events"] else []
     return (*events, *([writes] if writes else []), *([f"the handler {row['handler']}"] if row["handler"] else []))
 

@@ -17,7 +17,7 @@ TRIGGERS = {
     "event": "an event arrived", "recheck": "events wait that it did not take the last time",
     "wake": "it asked to be woken", "freed": "the parked run that it waited for is done",
     "schedule": "its time had come", "run_now": "a person asked for it",
-    "arrival": "a connector that it reads may have something new",
+    "arrival": "a connector that it reads may have something new", "rest": "it goes on without an item that is parked",
     "retry": "it was time to try again", "granted": "what it lacked was granted",
     "connected": "the connector that it lacked is configured",
     "new_version": "a new version is active", "person": "a person asked for it", "recovery": "its host had died",

@@ -10,25 +10,21 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 
 from ..app import Keep
-from ..connectors.base import Call, Connector, OperationSpec, Page, Verdict
+from ..connectors.base import Connector
+from ..connectors.muted import MutedConnector, Muting
 from ..engine.deploy import Configured, Deployment, Grants, modes_of
 from ..ledger.base import Reader
 from ..ledger.opening import copy
 from ..model.clock import SystemClock
 from ..model.codec import Json
-from ..model.errors import Transient
-from ..model.operations import Kind
 from ..model.policy import Policy
 from ..model.records import Escalation, Mutation, Record, Run, Workflow
 from ..model.states import MutationStatus
 from ..script.check import check
-from .standin import sample
 
 #: After so many mutations the rehearsal has shown enough.
 SHOWN_MAX = 50
@@ -88,24 +84,16 @@ async def rehearse(
     with tempfile.TemporaryDirectory(prefix="keep-rehearsal-") as folder:
         copied = Path(folder) / "keep.db"
         await asyncio.to_thread(copy, path, copied, SystemClock())
-        stage = RehearsalState()
-        muted = [ReadOnlyConnector(connector, stage) for connector in connectors]
+        stage = Muting(SHOWN_MAX)
+        muted = [MutedConnector(connector, stage) for connector in connectors]
         async with Keep(copied, connectors=muted, policy=replace(policy, certified="off")) as keep:
             others = await keep.workflows()
             deployed = await keep.deploy(source, grants=grants, strand=strand, configured=configured)
             return await _rehearse(keep, source, deployed, others, stage)
 
 
-@dataclass
-class RehearsalState:
-    """What the connectors of one rehearsal share: how much was shown, and whether that is enough."""
-
-    shown: int = 0
-    more: bool = False
-
-
 async def _rehearse(
-    keep: Keep, source: str, deployed: Deployment, others: Sequence[Workflow], stage: RehearsalState,
+    keep: Keep, source: str, deployed: Deployment, others: Sequence[Workflow], stage: Muting,
 ) -> Rehearsal:
     workflow_id, ledger = deployed.workflow_id, keep.parts.ledger
     real = await ledger.look(modes_of, keep.parts, workflow_id)
@@ -133,7 +121,7 @@ async def _newest(keep: Keep, workflow_id: str, listing: str) -> str | None:
     return str(row["id"]) if row else None
 
 
-async def _run(keep: Keep, workflow_id: str, stage: RehearsalState) -> None:
+async def _run(keep: Keep, workflow_id: str, stage: Muting) -> None:
     """Everything that is due now and what it causes, or as much of it as there is time for."""
     async def halt() -> None:
         await asyncio.sleep(SECONDS_MAX)
@@ -213,43 +201,3 @@ def _stop(question: Escalation, after_assumed: bool) -> RehearsalStop:
     place = f" (at {question.facts['location']})" if question.facts.get("location") else ""
     doubt = " A result before it was assumed: with the real one it may go on." if after_assumed else ""
     return RehearsalStop(question.kind, f"{question.facts.get('why') or question.title}{place}{doubt}")
-
-
-class ReadOnlyConnector(Connector):
-    """A connector that reads as ever and can send nothing."""
-
-    def __init__(self, real: Connector, stage: RehearsalState) -> None:
-        super().__init__(name=real.name)
-        self.account = real.account
-        self.input_types, self.secrets = real.input_types, real.secrets  # type: ignore[misc]
-        self._real, self._stage = real, stage
-
-    def entrusted(self) -> Mapping[str, str]:
-        return self._real.entrusted()
-
-    @cached_property
-    def operations(self) -> Mapping[str, OperationSpec]:
-        """The real reads, and the mutations with their words and types but without a way to send them."""
-        return MappingProxyType({name: self._muted(spec) for name, spec in self._real.operations.items()})
-
-    def _muted(self, spec: OperationSpec) -> OperationSpec:
-        if spec.kind is not Kind.MUTATION:
-            return spec
-        return _Mute(**{each.name: getattr(spec, each.name) for each in fields(OperationSpec)}, stage=self._stage)
-
-
-@dataclass(frozen=True)
-class _Mute(OperationSpec):
-    """A mutation that is not sent, and not looked up either: its result is made up."""
-
-    stage: RehearsalState = field(kw_only=True)
-
-    async def invoke(self, params: Json, call: Call) -> Json | Page[Json]:
-        if self.stage.shown == SHOWN_MAX:
-            self.stage.more = True
-            raise Transient(f"{self.full_name} is one call more than a rehearsal shows.")
-        self.stage.shown += 1
-        return sample(self.result_schema)
-
-    async def reconcile(self, params: Json, call: Call) -> Verdict:
-        return Verdict.retry()

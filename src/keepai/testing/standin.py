@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..connectors.base import Call, Connector, OperationSpec, Page, Verdict
+from ..connectors.muted import made_up
 from ..connectors.type_checks import Misfit
 from ..model.codec import Json
 from ..model.errors import (
@@ -70,7 +71,7 @@ class Scripted:
             given = chosen.get("answer")
             return Page(given, **chosen["page"]) if isinstance(given, list) and "page" in chosen else given
         if spec.kind is Kind.MUTATION:
-            return sample(spec.result_schema)
+            return made_up(spec.result_schema)
         told = f"{spec.full_name} was called and the case has no [[case.answer]] that fits its params {dict(params)!r}."
         self.problems.append(told)
         raise ConnectorBroke(told)
@@ -136,25 +137,3 @@ def fits(wanted: object, found: object) -> bool:
     if isinstance(wanted, list) and isinstance(found, list):
         return len(wanted) == len(found) and all(fits(a, b) for a, b in zip(wanted, found, strict=True))
     return type(wanted) is type(found) and wanted == found
-
-
-def sample(schema: Mapping[str, Any] | None) -> Json:
-    """A made-up value of a type."""
-    return _sample(schema or {}, (schema or {}).get("$defs", {}))
-
-
-def _sample(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Json:
-    if "$ref" in schema:
-        return _sample(defs.get(str(schema["$ref"]).rpartition("/")[2], {}), defs)
-    for word in ("anyOf", "oneOf", "allOf"):
-        if word in schema:
-            return _sample(schema[word][0], defs)
-    if "enum" in schema or "const" in schema:
-        value: Json = schema["const"] if "const" in schema else schema["enum"][0]
-        return value
-    kind = schema.get("type")
-    if kind == "object":
-        needed = schema.get("required", ())
-        return {name: _sample(each, defs) for name, each in schema.get("properties", {}).items() if name in needed}
-    samples: Mapping[object, Json] = {"string": "made-up", "integer": 1, "number": 1, "boolean": True, "array": []}
-    return samples.get(kind)

@@ -107,7 +107,7 @@ async def _stale_answer(parts: Any, run: Any, mutation_: Any, verdict: Any, left
 async def _record_after_call(context: Any, operation: Any, unit: Any) -> str | None:
     """Call first, write down afterwards."""
     parts, run = context.parts, context.run
-    wanted = mutation._wanted(context, operation, unit.step)
+    wanted = mutation.checked_call(context, operation, unit.step)
     decision = await parts.ledger.look(mutation._decide, context, wanted, unit)
     intent = decision.intent
     if decision.applied is not None:
@@ -183,7 +183,7 @@ _PINNED_AFTER_CALL: tuple[Patch, ...] = (
 
 async def _unchecked(context: Any, operation: Any, unit: Any) -> Any:
     """A call that came with the PrepareResult leaves, whether or not a person must see it or it was made before."""
-    wanted = mutation._wanted(context, operation, mutation.Step.MUTATE)
+    wanted = mutation.checked_call(context, operation, mutation.Step.MUTATE)
     return mutation._intent(context.parts, context.run, wanted, unit, refusals=0)
 
 
@@ -308,7 +308,7 @@ async def _guess(parts: Any, run: Run) -> None:
     await parts.ledger.write(mutations.refuse, adopted, found, why, [])
 
 
-_key = mutation._key
+_key = mutation.key_of
 _fixed_by_item = routine_run._fixed_by_item
 _stop_item = items.stop
 
@@ -397,8 +397,8 @@ BUGS: Mapping[str, Callable[[], list[Patch]]] = {
     "item_never_done": lambda: [(items, "end_item", _nothing)],
     "attempt_not_in_key": lambda: [(routine_run, "encode", _without_attempt)],
     "done_items_are_open": lambda: [(routine_run, "_unfinished", _is(True))],
-    "item_key_is_the_runs": lambda: [(mutation, "_key", _keyed_by_run)],
-    "another_content_is_sent_as_well": lambda: [(mutation, "_key", _keyed_by_text)],
+    "item_key_is_the_runs": lambda: [(mutation, "key_of", _keyed_by_run)],
+    "another_content_is_sent_as_well": lambda: [(mutation, "key_of", _keyed_by_text)],
     "results_are_not_kept": lambda: [(mutation, "_use_applied", _forgotten)],
     "stopped_item_is_done": lambda: [
         (items, "stop", lambda tx, run, becomes: _stop_item(tx, run, ItemStatus.DONE if becomes else None))],
@@ -430,6 +430,12 @@ def _without_handler(run: Run, facts: Any) -> Any:
     return found if run.phase in (Phase.PREPARING, Phase.EXECUTING) else replace(found, handler=None)
 
 
+def _commit_with_state(tx: Any, run: Run, trace: Any) -> None:
+    """A run that carried on one item leaves the state that it was given, as any run of its routine does."""
+    runs._commit(tx, run, run.bytes, run.prepare_result or '{"seen":0}', trace, None)
+    tx.count(run.workflow_id, 0, runs=run.bytes)
+
+
 _holds = holds.holds
 
 #: The same for runs that are parked: name → how what is found begins, and what to replace by what.
@@ -443,6 +449,10 @@ PARKING_BUGS: Mapping[str, tuple[str, Callable[[], list[Patch]]]] = {
         "parked_runs": ("order by p.turn", "order by p.turn desc")})]),
     "place_given_up": ("", lambda: [_statement("parked_insert", "from run r where r.id = :lineage",
                                                "from run r where :lineage <> 0 and r.id = :run_id")]),
+    "parked_item_begun": ("item not held", lambda: [(items, "with_parked_run", _is(False))]),
+    "state_of_item_kept": ("state went back", lambda: [(runs, "commit_item", _commit_with_state)]),
+    "item_with_a_later_state": ("item lost", lambda: [
+        _statement("run_part", "prepare_result = h.state", "prepare_result = json_object('seen', 99)")]),
     "answered_stays_parked": ("", lambda: [(next_step, "_of_parked", lambda now: [
         (run, next_step.Wait(run.retry_at)) for run, _ in now.parked])]),
 }

@@ -1,8 +1,9 @@
 """Schedules in which runs are parked: `python -m tests.prove --suite parking --budget 35m`.
 
-Two handlers write to the same few books and share inputs, one counts in its state, and people are asked much. After
-every commit, whatever is under way is compared with what is parked: by what the script is known to do, and never by
-what the engine has written down of it.
+Two handlers write to the same few books and share inputs, one counts in its state, and people are asked much; in a
+third of the schedules a routine works through a list of which it reads each entry once. After every commit, whatever
+is under way is compared with what is parked: by what the script is known to do, and never by what the engine has
+written down of it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tests.prove.simulate.judge import judge
 from tests.prove.simulate.outside import Manners
 from tests.prove.simulate.schedule import Weather, World, weather
 from tests.prove.simulate.schedule import play as play_any
-from tests.prove.simulate.scripts import OF_BOOKS
+from tests.prove.simulate.scripts import OF_BOOKS, book_of
 
 SCHEDULE_S_MAX = 120.0
 _APART = 7_000_003  # so that no seed draws what it draws elsewhere
@@ -42,8 +43,9 @@ def parking_weather(seed: int) -> Weather:
     if r.random() < 0.1:
         modes = ("intake",)
     return replace(
-        usual, manners=manners, shape="books", orders=r.choice([2, 4, 6, 9]), asks=asks, waiting=modes, shared=False,
-        skips=0.0, vanishes=0, deploys=usual.deploys if r.random() < 0.5 else 0,
+        usual, manners=manners, shape="list" if seed % 3 == 2 else "books", orders=r.choice([2, 4, 6, 9]), asks=asks,
+        waiting=modes, shared=False, skips=0.0, vanishes=0, deploys=usual.deploys if r.random() < 0.5 else 0,
+        reprocesses=0 if seed % 3 == 2 else usual.reprocesses,  # the list is read once
     )
 
 
@@ -71,6 +73,9 @@ _TAKEN = """
 
 def _watch(world: World) -> None:
     """Nothing that is under way takes what a parked run holds."""
+    if world.weather.shape == "list":
+        _watch_list(world)
+        return
     connection = world.memory.connection
     active = connection.execute(_ACTIVE).fetchone()
     if active is None:
@@ -102,12 +107,52 @@ def _taken(connection: Any, run_id: int) -> tuple[set[int], set[str]]:
     return inputs, targets
 
 
+_SENDING = """
+  select m.target, i.external_id, m.lineage, f.seq from mutation m join item i on i.id = m.item_id
+  join run f on f.id = m.lineage where m.status = 'in_flight' and m.parked = 0"""
+_BEGUN = """
+  select i.external_id, i.status from item i join item_run x on x.item_id = i.id and x.attempt = i.attempt
+  join run r on r.id = x.run_id where r.lineage = ? order by x.seq desc limit 1"""
+_ENTERED = """
+  select 1 from mutation m join item i on i.id = m.item_id
+  where i.external_id = ? and m.operation = 'enter' and m.status in ('applied', 'skipped')"""
+_LEFT = """
+  select i.external_id from item i where i.status = 'failed' and not exists (
+    select 1 from item_run x join run r on r.id = x.run_id join run o on o.lineage = r.lineage
+    where x.item_id = i.id and o.status in ('active', 'paused', 'failed'))"""
+
+
+def _watch_list(world: World) -> None:
+    """An item with which a run is parked is not another's, its book is held for it, and none is lost; what the routine
+    has read it never reads again."""
+    connection = world.memory.connection
+    row = connection.execute("select state from handler_state where handler = 'list'").fetchone()
+    seen = json.loads(row[0])["seen"] if row and row[0] else 0
+    if seen < world.seen:
+        world.problems.append(f"state went back: the routine had read {world.seen} orders, and now it is {seen}")
+    world.seen = seen
+    gave_up = connection.execute("select 1 from action where act = 'skip_run' limit 1").fetchone()
+    for (id,) in [] if gave_up else connection.execute(_LEFT).fetchall():
+        world.problems.append(f"item lost: {id} is unfinished, and no run has it in hand")
+    sending = connection.execute(_SENDING).fetchone()
+    for parked in connection.execute(_PARKED).fetchall() if sending else []:
+        begun = connection.execute(_BEGUN, [parked[1]]).fetchone()
+        if begun is None or begun[1] in ("done", "skipped") or parked[1] == sending[2]:
+            continue
+        if begun[0] == sending[1]:
+            world.problems.append(f"item not held: {sending[1]} is worked on while a run is parked with it")
+        later = parked[6] < sending[3] or parked[7]
+        if later and sending[0] == book_of(begun[0]) and connection.execute(_ENTERED, [begun[0]]).fetchone() is None:
+            world.problems.append(f"target not held: {sending[1]} is entered in {sending[0]} before {begun[0]}")
+
+
 # -- at the end ----------------------------------------------------------------------------------------
 
 
 def _judge(world: World) -> None:
     judge(world)
-    _counted(world)
+    if world.weather.shape == "books":
+        _counted(world)
 
 
 def _counted(world: World) -> None:

@@ -98,7 +98,7 @@ class Person:
 
     def _open(self) -> Keep | None:
         keep = self._keep()
-        return keep if keep is not None and keep._host is not None and keep._parts is not None else None
+        return keep if keep is not None and keep._shared.host is not None and keep._shared.parts is not None else None
 
     # -- deciding ----------------------------------------------------------------------------------
 

@@ -165,6 +165,7 @@ class World:
     problems: list[str] = field(default_factory=list)
     watch: Callable[[World], None] | None = None  # looks on after every commit
     parked: int = 0  # how often a run was parked
+    seen: int = 0  # how much of its list the routine of the shape "list" has read
     connectors: list[Connector] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -228,7 +229,7 @@ class World:
                 answer.set_exception(HostGone())
         self.asked.clear()
         keep, self.keep = self.keep, None
-        if keep is not None and keep._parts is not None:
+        if keep is not None and keep._shared.parts is not None:
             _let_go(keep)
         self.memory.let_go()
         self.loop.call_later(self.random.random() * 5, self.start, context=contextvars.Context())
@@ -236,6 +237,7 @@ class World:
     def lose_power(self) -> None:
         """The process dies, and what was not on disk is lost."""
         self.die()
+        self.seen = 0  # what it had read is perhaps lost as well, and is read again
         self.powerless = True  # before the next host starts: this one may be in the middle of a commit
 
     def in_turn(self, write: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
@@ -304,7 +306,7 @@ class World:
             return
         finally:
             self.visitors -= 1
-        if first is not None and first is self.keep and first._parts is not None:
+        if first is not None and first is self.keep and first._shared.parts is not None:
             self.problems.append("a second host was let in")
         else:
             _let_go(keep)  # the first one was dead, so this one was right to start; it ends at once
@@ -467,7 +469,7 @@ def _to_text(manifest: Manifest) -> str:
 def _let_go(keep: Keep) -> None:
     """What the kernel does for a dead process: the lock is free."""
     ledger = keep.parts.ledger
-    keep._parts = keep._host = None  # what is cleaned up after a death cleans up nothing
+    keep._shared.parts = keep._shared.host = None  # what is cleaned up after a death cleans up nothing
     os.close(ledger._lock.fd)  # type: ignore[attr-defined]
 
 
@@ -500,7 +502,7 @@ def play(
             if os.environ.get("KEEP_SIM_RAISE"):
                 raise
         finally:
-            if world.keep is not None and world.keep._parts is not None:
+            if world.keep is not None and world.keep._shared.parts is not None:
                 _let_go(world.keep)
             _bury(loop)
     return world
@@ -516,7 +518,7 @@ def _bury(loop: SimLoop) -> None:
 
 def _play(world: World) -> None:
     loop, sky = world.loop, world.weather
-    granted = OF_BOOKS if sky.shape == "books" else GRANTED
+    granted = OF_BOOKS if sky.shape in ("books", "list") else GRANTED
     grants = {name: "ask" if name in sky.asks else "allow" for name in granted}
     world.start()
     first = 200 if sky.shared else 0
@@ -557,13 +559,13 @@ def _play(world: World) -> None:
 
 def _rests(world: World) -> bool:
     """Whether every order came in and nothing of it is left to do."""
-    if world.keep is None or world.keep._parts is None:
+    if world.keep is None or world.keep._shared.parts is None:
         return False
     connection = world.keep.parts.ledger._reader  # type: ignore[attr-defined]
     [[left]] = connection.execute("select (select count(*) from input_standing where waiting) "
                                   "+ (select count(*) from run where status in ('active', 'paused', 'failed'))")
     orders = "input where source = 'orders'"
-    counts = {"flow": orders, "books": orders, "items": "item", "letters": "item"}
+    counts = {"flow": orders, "books": orders, "items": "item", "letters": "item", "list": "item"}
     tables = counts.values() if world.weather.shape == "both" else [counts[world.weather.shape]]
     known = [count for table in tables for (count,) in connection.execute(f"select count(*) from {table}")]
     return left == 0 and set(known) == {len(world.outside.orders)}

@@ -191,6 +191,28 @@ _BOOKS = """
   },
 """
 
+#: What may be parked of a routine: items that write to two books, from a list of which it reads each entry once.
+_LIST = """
+  routines: {
+    list: {
+      schedule: { interval: "20m" },
+      handler: async (ctx, state) => {
+        const seen = state?.seen ?? 0;
+        const orders = await ctx.orders.list({});
+        for (const id of orders.slice(seen)) {
+          await ctx.withItem(id, "Item " + id, async (ctx) => {
+            if (ctx.item.isDone) return;
+            await ctx.books.enter({ unit: "item " + id, to: "book " + Number(id.slice(1)) % 2 });
+            if (broken) throw new Error("broken");
+            await ctx.mails.send({ unit: "item " + id });
+          });
+        }
+        return { seen: orders.length };
+      },
+    },
+  },
+"""
+
 #: What a workflow of the simulation consists of; most faults show sooner where little else happens.
 SHAPES = {"both": _FLOW + _ITEMS, "flow": _FLOW, "items": _ITEMS}
 #: Variants from here on are of letters: their tens say after how many calls they throw (9: never), their ones the text.
@@ -199,13 +221,14 @@ TEXTS = ("hello", "HELLO", "Hello", "goodbye")
 
 CALLS = ("rows.add", "mails.send", "hooks.fire")  #: the mutations of an item, in order
 GRANTED = ("orders.list", *CALLS)
-OF_BOOKS = ("orders.list", "books.enter", "mails.send")  #: what the shape "books" may call
+OF_BOOKS = ("orders.list", "books.enter", "mails.send")  #: what the shapes "books" and "list" may call
 
 
 def script(variant: int, shape: str = "both") -> str:
     """One version: the variant decides how many orders are filed at once; from 100 on it is broken, and from 200 on
     every order is published as the same event."""
-    return (_HEAD + {**SHAPES, "letters": _LETTERS, "books": _BOOKS}[shape] + "});\n").replace("VARIANT", str(variant))
+    body = {**SHAPES, "letters": _LETTERS, "books": _BOOKS, "list": _LIST}[shape]
+    return (_HEAD + body + "});\n").replace("VARIANT", str(variant))
 
 
 def every_other(job: Job, ahead: Ahead, prepared: str) -> bool:
@@ -247,6 +270,11 @@ class Stub:
 
     async def close(self) -> None:
         """Nothing to end."""
+
+
+def book_of(id: str) -> str:
+    """The book to which the routine of the shape "list" writes for an order."""
+    return f"book {int(id[1:]) % 2}"
 
 
 class _Step:
@@ -322,6 +350,18 @@ class _Step:
         return {"runs": (state or {}).get("runs", 0) + 1}
 
 
+    async def list_routine(self, state: Any) -> Any:
+        orders = await self.ask("orders.list", {})
+        for id in orders[(state or {}).get("seen", 0):]:
+            item = await self.ask("withItem", id, f"Item {id}", "begin")
+            if not item["isDone"]:
+                await self.ask("books.enter", {"unit": f"item {id}", "to": book_of(id)})
+                if self.broken:
+                    raise ScriptThrew("Error: broken")
+                await self.ask("mails.send", {"unit": f"item {id}"})
+            await self.ask("withItem", id, f"Item {id}", "end")
+        return {"seen": len(orders)}
+
     async def write_routine(self, state: Any) -> Any:
         for id in await self.ask("orders.list", {}):
             begun = await self._host.answer(self._operation("withItem", id, f"Item {id}", "begin"))
@@ -394,4 +434,5 @@ class _Step:
 assert all(hasattr(_Step, f"{handler}_{step}") for handler, step in (
     ("poll", Step.PRODUCER), ("file", Step.PREPARE), ("file", Step.MUTATE), ("file", Step.NEXT),
     ("tell", Step.PREPARE), ("tell", Step.MUTATE), ("work", Step.ROUTINE), ("write", Step.ROUTINE),
+    ("list", Step.ROUTINE),
 ))

@@ -68,7 +68,7 @@ class Slot:
 
     @property
     def serves(self) -> bool:
-        return bool(self.name) and self.keep is not None and self.keep._parts is not None
+        return bool(self.name) and self.keep is not None and self.keep._shared.parts is not None
 
 
 class SeveralWorld(World):
@@ -323,7 +323,7 @@ def play(
         finally:
             for slot in world.slots:
                 if slot.keep is not None:
-                    slot.keep._parts = slot.keep._host = None
+                    slot.keep._shared.parts = slot.keep._shared.host = None
             schedule._bury(loop)
     return world
 

@@ -12,7 +12,7 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from logging import getLogger
@@ -23,6 +23,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 from ...model.clock import Clock, SystemClock, iso
 from ...model.codec import Json, check_size
 from ...model.errors import (
+    ConfigError,
     KeepError,
     LedgerError,
     PermissionDenied,
@@ -42,6 +43,7 @@ from .signature_check import ID_MAX, GenuineDelivery, RefusedDelivery, judged, m
 from .spool import Spool
 
 LIMIT_DEFAULT, LIMIT_MAX = 100, 1_000
+SECRETS_MAX = 5  #: that an inbox may have, each of which is tried
 #: Of deliveries that were refused, one is told in the log in this time.
 TOLD_EVERY_MS = 60_000
 
@@ -92,6 +94,7 @@ class Inbox(Connector):
     create: make the folder if it does not exist
     sender: who signs: standard (Standard Webhooks), github, stripe, slack, shopify, or hmac for any other
     hmac: how any other sender signs, such as { header = "x-signature", prefix = "sha256=" }
+    signed_with: the names of its secrets; what is signed with any of them is taken, as while a secret is changed
     window_s: how many seconds old a delivery may be, if its sender signs a time
     bytes_max: how large a delivery may be
     per_minute: how many deliveries one host takes in a minute
@@ -99,14 +102,21 @@ class Inbox(Connector):
     """
 
     input_types = ("delivery",)
-    secrets = MappingProxyType({"secret": "The secret with which the sender signs"})
+    secrets: Mapping[str, str] = MappingProxyType({  # type: ignore[misc]
+        "secret": "The secret with which the sender signs",
+    })
 
     def __init__(
         self, path: str | os.PathLike[str] | None = None, *, create: bool = False, sender: str = "standard",
-        hmac: dict[str, Any] | None = None, window_s: int = 300, bytes_max: int = 262_144, per_minute: int = 300,
-        most: int = 100_000, name: str | None = None, clock: Clock | None = None,
+        hmac: dict[str, Any] | None = None, signed_with: list[str] | None = None, window_s: int = 300,
+        bytes_max: int = 262_144, per_minute: int = 300, most: int = 100_000, name: str | None = None,
+        clock: Clock | None = None,
     ) -> None:
         super().__init__(name=name)
+        if signed_with is not None:
+            if not 0 < len(set(signed_with)) == len(signed_with) <= SECRETS_MAX:
+                raise ConfigError(f"{self.name}: signed_with names one secret to {SECRETS_MAX}, each once.")
+            self.secrets = dict.fromkeys(signed_with, type(self).secrets["secret"])
         self.sender, self._rule = sender, rule_of(self.name, sender, hmac)
         self.path = Path(path).expanduser().absolute() if path is not None else None
         self.account = str(self.path or "")
@@ -131,13 +141,14 @@ class Inbox(Connector):
 
     async def check(self) -> str:
         """Check that the secret and the place exist. Only a delivery shows whether senders can reach the host."""
-        wrong = misspelt(self._rule, self.secret("secret"))
-        if wrong:
-            raise PreconditionFailed(f"{wrong} Change one of them.")
+        for wrong in (misspelt(self._rule, self.secret(name)) for name in self.secrets):
+            if wrong:
+                raise PreconditionFailed(f"{wrong} Change one of them.")
         await asyncio.to_thread(self._place().check)
         place = "folder exist" if isinstance(self.deliveries, Spool) else "place in the ledger's database exist"
+        its = "its secret" if len(self.secrets) == 1 else f"its secrets ({', '.join(self.secrets)})"
         signer = {"standard": "Standard Webhooks", "hmac": "its rule"}.get(self.sender, self.sender)
-        return (f"it takes what is signed as by {signer}; its secret and {place}; only a delivery shows whether "
+        return (f"it takes what is signed as by {signer}; {its} and {place}; only a delivery shows whether "
                 "senders can reach this host")
 
     async def arrivals(self) -> AsyncGenerator[None]:
@@ -174,10 +185,10 @@ class Inbox(Connector):
         """Check and store a delivery. Header names are in lower case."""
         if len(body) > self.bytes_max:
             return Receipt(413, f"A delivery has at most {self.bytes_max:,} bytes.")
-        try:
-            found = judged(self._rule, self.secret("secret"), headers, body)
-        except PermissionDenied:
+        secrets = self._secrets()
+        if not secrets:
             return Receipt(503, "This host has no secret to check signatures with yet.", 60)
+        found = judged(self._rule, secrets, headers, body)
         if isinstance(found, GenuineDelivery) and self._is_late(found):
             found = RefusedDelivery(401, f"The delivery is older than {self._window_s} seconds, or from the future.")
         if isinstance(found, RefusedDelivery):
@@ -186,6 +197,14 @@ class Inbox(Connector):
         if found.challenge is not None:
             return Receipt(200, "", challenge=found.challenge)
         return await self._keep(found, headers.get("content-type", ""), body)
+
+    def _secrets(self) -> dict[str, str]:
+        """Those of its secrets that are stored, by name: while one is changed, the other may not be there yet."""
+        stored = dict[str, str]()
+        for name in self.secrets:
+            with suppress(PermissionDenied):
+                stored[name] = self.secret(name)
+        return stored
 
     def _is_late(self, found: GenuineDelivery) -> bool:
         return found.sent_s is not None and abs(self._clock.now_ms() / 1000 - found.sent_s) > self._window_s
@@ -196,7 +215,8 @@ class Inbox(Connector):
         if self._told_at is not None and now - self._told_at < TOLD_EVERY_MS:
             return
         self._told_at = now
-        do = f"give its sender's secret anew (`keep secrets set {self.name} secret`) and look at this machine's clock"
+        secret = next(iter(self.secrets))
+        do = f"give its sender's secret anew (`keep secrets set {self.name} {secret}`) and look at this machine's clock"
         if refused.status == HTTPStatus.BAD_REQUEST:
             do = f"look whether its sender is {self.sender}, as keep.toml says"
         _log.warning("A delivery to ctx.%s was refused: %s If it was genuine, %s.", self.name, refused.text, do)
@@ -210,7 +230,7 @@ class Inbox(Connector):
             return Receipt(415, "A delivery must be text in UTF-8.")
         sent = None if found.sent_s is None else found.sent_s * 1000
         stored = {"id": found.id, "received": self._clock.now_ms(), "sent": sent, "type": kind[:200],
-                  "headers": dict(found.headers), "body": text}
+                  "headers": dict(found.headers), "body": text, "signed_with": found.signed_with}
         try:
             added = await in_thread(lambda: self._place().add(found.id, stored))
         except (OSError, KeepError):

@@ -27,9 +27,10 @@ _MS_FROM = 10**11  # a time that is larger than this is in milliseconds
 
 @dataclass(frozen=True)
 class GenuineDelivery:
-    """What a sender with the secret has signed."""
+    """What a sender with one of the secrets has signed."""
 
     id: str
+    signed_with: str  # the name of that secret
     sent_s: int | None  # when, if it says so
     headers: Mapping[str, str]
     challenge: str | None = None  # it is only this question
@@ -44,28 +45,35 @@ class RefusedDelivery:
 
 
 def judged(
-    rule: SigningRule, secret: str, headers: Mapping[str, str], body: bytes,
+    rule: SigningRule, secrets: Mapping[str, str], headers: Mapping[str, str], body: bytes,
 ) -> GenuineDelivery | RefusedDelivery:
-    """Check the signature of a delivery, and read what it is; whether it is too old is for the caller to say."""
+    """Check the signature of a delivery by any of the secrets, which are given by name, and read what it is; whether it
+    is too old is for the caller to say."""
     parts = _parts(rule, headers.get(rule.header, ""))
     time = _time(rule, headers, parts)
     id = headers.get(rule.id, "") if rule.id else None
     if time is None or not _is_an_id(id):
-        wanted = [rule.header, *([rule.id] if rule.id else []), *([rule.timestamp] if _in_header(rule) else [])]
-        return RefusedDelivery(400, f"These headers are needed: {', '.join(dict.fromkeys(wanted))}.")
+        needed = [rule.header, *([rule.id] if rule.id else []), *([rule.timestamp] if _in_header(rule) else [])]
+        return RefusedDelivery(400, f"These headers are needed: {', '.join(dict.fromkeys(needed))}.")
     if not headers.get(rule.header):
         return RefusedDelivery(401, f"{rule.header} is missing: its sender does not sign, or signs in another way.")
     signed = _signed(rule, id or "", time, body)
-    wanted_signature = _signature(rule, secret, signed)
     given = [part.removeprefix(rule.prefix) for part in parts if part.startswith(rule.prefix)][:SIGNATURES_MAX]
-    matches = [hmac.compare_digest(wanted_signature, _plain(rule, each)) for each in given]
-    if not any(matches):
+    matches = [name for name, secret in secrets.items() if _is_among(rule, given, _signature(rule, secret, signed))]
+    if not matches:
         return RefusedDelivery(401, "The signature is wrong.")
-    return _read(rule, id, time, signed, headers, body)
+    return _read(rule, id, time, signed, headers, body, matches[0])
+
+
+def _is_among(rule: SigningRule, given: list[str], wanted: bytes) -> bool:
+    """Whether one of these signatures is the wanted one; each is compared, whatever the others are."""
+    matches = [hmac.compare_digest(wanted, _plain(rule, each)) for each in given]
+    return any(matches)
 
 
 def _read(
     rule: SigningRule, id: str | None, time: str, signed: bytes, headers: Mapping[str, str], body: bytes,
+    signed_with: str,
 ) -> GenuineDelivery:
     seconds = int(time) if time else None
     if seconds is not None and seconds >= _MS_FROM:
@@ -77,7 +85,7 @@ def _read(
         found = f"sha256:{hashlib.sha256(signed).hexdigest()}"  # the same only if it is the same in every byte
     asked = content.get("challenge") if rule.answers_challenge and content.get("type") == "url_verification" else None
     challenge = asked if isinstance(asked, str) and len(asked) <= CHALLENGE_MAX else None
-    return GenuineDelivery(found, seconds, seen, challenge)
+    return GenuineDelivery(found, signed_with, seconds, seen, challenge)
 
 
 def _parts(rule: SigningRule, given: str) -> list[str]:

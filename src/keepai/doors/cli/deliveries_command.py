@@ -47,7 +47,7 @@ def deliveries(session: CommandSession, inbox: str | None, last: int, as_json: b
 
 def _came(delivery: InboxEntry) -> str:
     if delivery.by is None:
-        return "outside"
+        return "outside" if delivery.signed_with in (None, "secret") else f"outside, with {delivery.signed_with}"
     return f"{delivery.by}, again {delivery.repeats}" if delivery.repeats else f"{delivery.by}, by hand"
 
 

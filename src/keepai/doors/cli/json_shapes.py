@@ -10,8 +10,10 @@ from collections.abc import Mapping
 
 from ...engine.certificate import Certification
 from ...engine.deploy import Deployment
+from ...engine.remedies import Remedy
 from ...engine.retention import Pruned
 from ...engine.shadow import ShadowReport
+from ...engine.verdict import DeployVerdict
 from ...ledger.base import SeenHost
 from ...ledger.checks import Check
 from ...ledger.moving import Moved
@@ -65,6 +67,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "deploy": {
         "": _DEPLOYED, "if the script has errors": {"findings": [_FINDING]},
         "with --dry-run": {"dry_run": YES, **of(Rehearsal), "deployment": _DEPLOYED},
+        "with --verdict": of(DeployVerdict),
     },
     "fix": {"": {"repair": TEXT, "workflow_id": TEXT}},
     "shadow": {"": {**of(ShadowReport), "all_same": YES}},
@@ -72,7 +75,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "proposals": {"": [{**of(records.Proposal), "does": [TEXT], "touches": [of(Touch)], "cases_in_words": [TEXT],
                         "proof": [TEXT], "warnings": [TEXT]}]},
     "rollback": {
-        "": {**_DEPLOYED, "rolled_back_to": TEXT, "run": {"?": {"id": TEXT, "status": TEXT, "then": TEXT}}},
+        "": {**_DEPLOYED, "rolled_back_to": TEXT},
         "with --list": [{"version": TEXT, "active": YES, "author": TEXT, "hash": TEXT, "activated_at": TIME}],
     },
     "graph": {"": {
@@ -110,7 +113,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "deliveries": {"": [of(records.InboxEntry)]},
     "replay": {"": _ACT},
     "show": {"": {"what": TEXT, "id": TEXT, "shown": NUMBER, "history": [_MOVE], "acts": [_DONE], "*": ANY}},
-    "why": {"": of(Explanation)},
+    "why": {"": {**of(Explanation), "tried": {"?": [of(Remedy)]}}},
     "blast": {"": of(Blast)},
     "logs": {"; with -f a line for each": [{**of(records.Traced), "handler": TEXT, "at": TIME}]},
     **{act.command: {"": _ACT} for act in ACTS.values() if "shown" in act.params},

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from ...ledger.base import Row
-from ...ledger.rows import run_record
 from ...model.clock import iso
 from ...model.errors import NotFound, Refused
-from ...model.states import DOUBTFUL, Phase, Reason
 from ...reading.look import Look
 from ...reading.wording import ago
-from ...script.manifest import from_text
 from . import names
 from .ask_host import ask_host
 from .command_session import CommandSession, with_json, with_session
@@ -46,14 +41,10 @@ def rollback(
             return
         chosen = _chosen(row, versions, version)
     done = ask_host(session, "deploy", source=chosen["source"], strand=strand)
-    with session.look() as look:
-        run = _stopped(look, done["workflow_id"], done["version"])
     if as_json:
-        echo_json({**done, "rolled_back_to": _number(chosen), "run": run})
+        echo_json({**done, "rolled_back_to": _number(chosen)})
         return
     echo(*deploy_lines(done), f"  its text     is that of {_number(chosen)}")
-    if run:
-        echo(f"  a run        {run['id']} {run['then']}")
 
 
 def _chosen(row: Row, versions: list[Row], wanted: str | None) -> Row:
@@ -87,30 +78,3 @@ def _list(look: Look, row: Row, versions: list[Row], as_json: bool) -> None:
     for each in versions:
         mark = "  active" if _number(each) == active else ""
         echo(f"{_number(each):<6} {ago(each['activated_at'], look.now_ms):<12} by {each['author']}{mark}")
-
-
-def _stopped(look: Look, workflow_id: str, version: str) -> dict[str, Any] | None:
-    """The run that is open, and what becomes of it under the new version: the table of engine/relaunch.py in words."""
-    row = look.read.one("run_open", workflow_id=workflow_id)
-    if row is None:
-        return None
-    run = run_record(row)
-    return {"id": run.id, "status": run.status, "then": _then(look, run, version)}
-
-
-def _then(look: Look, run: Any, version: str) -> str:
-    major, _, minor = version.partition(".")
-    script = look.read.one("script_get", workflow_id=run.workflow_id, major=int(major), minor=int(minor))
-    assert script is not None, "it was just deployed"
-    sent = look.read.one("mutation_of_lineage", workflow_id=run.workflow_id, lineage=run.lineage)
-    happened = run.phase in (Phase.MUTATED, Phase.EMITTING)
-    if sent and sent["status"] in {each.value for each in DOUBTFUL}:
-        return f"waits until it is known whether its mutation happened; then it goes on with {version}"
-    if from_text(script["manifest"]).handler(run.handler) is None:
-        end = f"keep finish {run.id} ends it" if happened else "it is given up, and what it had waits again"
-        return f"belongs to {run.handler}, which {version} does not have: {end}"
-    if run.reason is Reason.INTERNAL:
-        return f"failed by the host or a connector, which no script mends: keep retry {run.id} has it go on"
-    if happened:
-        return f"goes on with {version}: its mutation happened, so only next runs"
-    return f"begins again with {version}; it looks again at what it had reserved"

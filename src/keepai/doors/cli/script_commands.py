@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from ...connectors.base import surface
 from ...engine.deploy import Grants
 from ...model.errors import Finding, ScriptInvalid
 from ...model.operations import Surface
+from ...reading.verdict_words import fate_groups, not_tried
 from ...reading.wording import count
 from ...script.check import check as check_script
 from ...testing.rehearsal import Rehearsal, UnsentMutation
@@ -65,10 +66,14 @@ def check(session: CommandSession, files: Sequence[str], as_json: bool) -> None:
 @click.option("--strand", is_flag=True, help="Deploy even if events wait in topics that nobody takes any more.")
 @click.option("--dry-run", is_flag=True,
               help="Deploy nothing: show what the script would do now, with real reads and nothing sent.")
+@click.option("--verdict", "foreseen", is_flag=True,
+              help="Deploy nothing: show what becomes of everything that is open.")
+@click.option("--rehearse", "reads", is_flag=True, help="With --verdict: try also what reads, with real reads.")
 @with_json
 @with_session
 def deploy(
-    session: CommandSession, file: str, grants: Sequence[str], strand: bool, dry_run: bool, as_json: bool,
+    session: CommandSession, file: str, grants: Sequence[str], strand: bool, dry_run: bool, foreseen: bool,
+    reads: bool, as_json: bool,
 ) -> None:
     """Store a script and make it the active version. Runs nothing.
 
@@ -78,10 +83,18 @@ def deploy(
     With --dry-run the script runs on a copy of the ledger that is thrown away: it reads for real, every mutation is
     shown and none is sent. Each mutation gives a made-up result of its type, and the script goes on with that.
     Everything after such a result is marked. Exit code 1 if it would stop.
+
+    With --verdict it is said of each open run, waiting event, question and item what the new version does to it. What
+    the new version can take is tried on a copy, with nothing sent; what reads is tried only with --rehearse. Exit code
+    1 if the deploy would be refused, because events would be left that nobody takes.
     """
     wanted = _grants(grants)
+    if dry_run and foreseen:
+        raise click.UsageError("--dry-run and --verdict are two questions. Ask one after the other.")
     if dry_run:
         sys.exit(rehearse(session, file, wanted, strand, as_json))
+    if foreseen:
+        sys.exit(foresee(session, file, wanted, strand, reads, as_json))
     try:
         configured = dict(session.settings().grants)
         done = ask_host(
@@ -145,7 +158,45 @@ def deploy_lines(done: dict[str, Any]) -> list[str]:
         lines.append(f"  new since {done['before']}: {', '.join(done['new_capabilities'])}")
     lines += [f"  not granted  {', '.join(done['not_granted'])}"] if done["not_granted"] else []
     lines += [f"  type         keep grant {name} {each}" for each in done["not_granted"]]
-    return lines
+    return [*lines, *(verdict_lines(done["verdict"]) if done["verdict"] else ())]
+
+
+def verdict_lines(verdict: Mapping[str, Any]) -> Iterator[str]:
+    """What becomes of everything that is open, a group of things with one fate after the other."""
+    for each in fate_groups(verdict["things"]):
+        yield f"  {each.label}: {each.noun}. {plain(each.words)}"
+        for id, title, came in each.named:
+            yield from field("", f"{id}  {title}{': ' if came else ''}{came}")
+        yield from field("", f"… {each.more} more" if each.more else "")
+    yield from field("not named", count(verdict["more"], "thing") if verdict["more"] else "")
+    yield from field("not tried", not_tried(verdict))
+    yield from field("refused", verdict["refused"])
+
+
+def foresee(session: CommandSession, file: str, grants: Grants, strand: bool, reads: bool, as_json: bool) -> int:
+    """Show what a deploy would do to everything that is open; gives the exit code."""
+    try:
+        verdict = ask_host(
+            session, "verdict", source=read_script(file), grants=grants, cases=cases_of(file), rehearse=reads,
+            configured=dict(session.settings().grants))
+    except ScriptInvalid as error:
+        say_refused(file, error, as_json)
+        return 3
+    if as_json:
+        echo_json(verdict)
+    else:
+        echo(_foreseen(verdict), *verdict_lines(verdict))
+        say("Nothing was deployed, nothing was sent, nothing was stored.")
+    return 1 if verdict["refused"] and not strand else 0
+
+
+def _foreseen(verdict: Mapping[str, Any]) -> str:
+    name = f"{plain(verdict['name'])} {verdict['version']}"
+    if verdict["workflow_id"] is None:
+        return f"{name} would be a new workflow: nothing of it is open."
+    if not verdict["changed"]:
+        return f"{name} is deployed already: the script has not changed."
+    return f"{name} would be deployed." if verdict["things"] else f"{name} would be deployed. Nothing is open."
 
 
 def _here(configured: bool) -> list[str]:

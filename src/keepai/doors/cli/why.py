@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -35,15 +35,19 @@ def why(session: CommandSession, id: str, as_json: bool) -> None:
 
     ID is that of a run, an input, an event, an item, a mutation, an approval, a question or a workflow, or
     the beginning of one.
+
+    If a host is running, it first tries on a copy what you could do, with nothing sent, and offers only what leads on.
     """
     with session.look() as look:
         whole = _whole(look, id)
         told = session.told("explain", id=whole)
         data: Data = told if told is not None else look.views.explain(whole, look.now_ms).to_json()
+        waits = any(step["acts"] for step in data["moved_by"])
+        tried = session.told("remedies", id=whole) if told is not None and waits else None
         if as_json:
-            echo_json(data)
+            echo_json({**data, "tried": tried})
         else:
-            echo(*_lines(look, data))
+            echo(*_lines(look, data, tried or ()))
 
 
 def _whole(look: Look, typed: str) -> str:
@@ -55,7 +59,7 @@ def _whole(look: Look, typed: str) -> str:
     return str(names.workflow(look, typed)["id"])
 
 
-def _lines(look: Look, data: Data) -> list[str]:
+def _lines(look: Look, data: Data, tried: Sequence[Data]) -> list[str]:
     name = str(names.workflow(look, data["workflow_id"])["name"])
     lines = [f"{data['kind']} {data['id']}  {plain(name)}"]
     lines += field("stands", str(data["standing"]))
@@ -70,7 +74,8 @@ def _lines(look: Look, data: Data) -> list[str]:
     lines += [each for attempt in data["attempted"] for each in _attempted(attempt)]
     lines += [each for held in data["held"] for each in _held(held)]
     lines += ["  moved by"]
-    lines += [each for step in data["moved_by"] for each in _step_ahead(look, step, name, data["workflow_id"])]
+    came = {(each["act"], each["subject"]): each for each in tried}
+    lines += [each for step in data["moved_by"] for each in _step_ahead(look, step, name, data["workflow_id"], came)]
     return [*lines, *_story(data)]
 
 
@@ -93,15 +98,23 @@ def _attempted(attempt: Data) -> list[str]:
     return lines
 
 
-def _step_ahead(look: Look, step: Data, name: str, workflow_id: str) -> list[str]:
-    """Who can move it, and what to type if that is a person."""
+def _step_ahead(
+    look: Look, step: Data, name: str, workflow_id: str, came: Mapping[tuple[str, str], Data],
+) -> list[str]:
+    """Who can move it, and what to type if that is a person; what was tried and leads nowhere is not offered."""
     lines = field(f"  {step['kind']}", f"{step['what']}{_due(look, step['due_at'])}")
     workflow = typed_name(name, workflow_id)
-    acts = offered(step["acts"])
+    tried = {act: came[act, step["subject"]] for act in step["acts"] if (act, step["subject"]) in came}
+    acts = [act for act in offered(step["acts"]) if act not in tried or tried[act]["leads_on"] is not False]
+    vain = [act for act in tried if tried[act]["leads_on"] is False]
     typed = [(act, command(act, step["subject"], workflow, step["capability"])) for act in acts]
     wide = max((len(text) for _, text in typed), default=0)
     told = [(text, click.style("# " + meaning(act).comes, dim=True)) for act, text in typed]
-    return lines + [f"{'':<15}{text:<{wide}}  {comes}" for text, comes in told]
+    for act, (text, comes) in zip(acts, told, strict=True):
+        lines.append(f"{'':<15}{text:<{wide}}  {comes}")
+        lines += field("", f"    {tried[act]['words']}" if act in tried else "")
+    left_out = (f"not offered: {meaning(act).label or act}. {tried[act]['words'].capitalize()}" for act in vain)
+    return lines + field("", *left_out)
 
 
 def _due(look: Look, due: str | None) -> str:

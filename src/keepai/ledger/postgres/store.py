@@ -114,7 +114,7 @@ class PostgresLedger:
         """How much was kept for a workflow when this host last counted in it, or is now."""
         kept = self._place.kept(workflow_id)
         if kept is None:
-            row = await self.one("workflow_by_id", workflow_id=workflow_id)
+            row = await self.one("workflow_bytes", workflow_id=workflow_id)
             kept = row["event_bytes"] + row["run_bytes"] + row["input_bytes"] if row else 0
         return int(kept)
 

@@ -57,4 +57,4 @@ def _numbered(text: str) -> tuple[str, stored_ids.Params]:
         kind = types().get(found[1])
         return f"${names.index(found[1]) + 1}" + (f"::{kind}" if kind else "") + (_BYTEWISE if kind == "text" else "")
 
-    return _PARAMETER.sub(place, plain), stored_ids.parameters(names)
+    return _PARAMETER.sub(place, plain), stored_ids.parameters(tuple(names))

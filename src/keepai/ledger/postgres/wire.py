@@ -191,7 +191,7 @@ class Wire:
         reply.hits = result.command_tuples or 0
         if result.status == ExecStatus.TUPLES_OK:
             if prepared.rows is None:
-                prepared.rows = stored_ids.rows([
-                    (result.fname(each) or b"").decode() for each in range(result.nfields)])
+                prepared.rows = stored_ids.rows(tuple(
+                    (result.fname(each) or b"").decode() for each in range(result.nfields)))
             self._values.set_pgresult(result)
             reply.values = self._values.load_rows(0, result.ntuples, tuple)

@@ -125,6 +125,18 @@ select seq, topic, message_id, attempt, revision, payload from event
 where workflow_id = :workflow_id and topic = :topic and status = 'pending' and reserved_by is null and held_by is null and seq > :after
 order by seq limit :limit;
 
+-- name: event_open_in_topic
+-- Events of a topic that are not done with, also those that a run has reserved, each with the title of an input behind it.
+select e.id, e.topic, e.message_id, e.reserved_by,
+  (select i.title from event_cause c join input i on i.id = c.input_id
+    where c.workflow_id = e.workflow_id and c.event_id = e.id order by c.input_id limit 1) as title
+from event e where e.workflow_id = :workflow_id and e.topic = :topic and e.status = 'pending'
+order by e.seq limit :limit;
+
+-- name: event_open_count
+-- How many they are.
+select count(*) as waiting from event where workflow_id = :workflow_id and topic = :topic and status = 'pending';
+
 -- name: event_waiting_deepest
 -- The waiting event of a topic that is furthest from the producer that began its chain.
 select id as event_id, depth from event

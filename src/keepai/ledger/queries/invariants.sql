@@ -188,6 +188,15 @@ union all select c.workflow_id, sum(c.number) from (
   select id as workflow_id, parked as number from workflow union all select workflow_id, -1 from parked) c
 group by c.workflow_id having sum(c.number) <> 0;
 
+-- name: never_parked_item_taken
+-- An item that a parked run carries on, and that another open run has begun since.
+select r.item_id, o.id from parked p cross join run r cross join item_run own cross join run o cross join item_run x
+where r.id = p.run_id and r.item_id is not null
+  and own.workflow_id = p.workflow_id and own.run_id = r.lineage and own.item_id = r.item_id
+  and o.workflow_id = p.workflow_id and (o.status = 'active' or o.status = 'paused' or o.status = 'failed')
+  and o.lineage <> r.lineage and x.workflow_id = o.workflow_id and x.run_id = o.id and x.item_id = r.item_id
+  and x.attempt = own.attempt and x.seq > own.seq;
+
 -- name: never_parked_cause_free
 -- A free event that shares an input with what a parked run has reserved.
 select e.id, v.run_id from parked_cause v cross join event_cause c cross join event e

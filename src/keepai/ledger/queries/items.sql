@@ -45,13 +45,16 @@ update item set status = :target, updated_at = :now where id = :item_id and stat
 select distinct i.id, i.workflow_id, i.status from run r cross join item_run x cross join item i
 where (r.id = :lineage or (r.lineage = :lineage and r.retry_of is not null))
   and +r.workflow_id = :workflow_id and x.workflow_id = r.workflow_id and x.run_id = r.id
-  and i.id = x.item_id and i.status in ('processing', 'needs_attention');
+  and i.id = x.item_id and i.status in ('processing', 'needs_attention') and not exists (
+    select 1 from run h where h.item_id = i.id and h.parked <> 0 and h.lineage <> :lineage);
 
 -- name: item_passed_over
--- Items that waited for a routine when it began, and to which it did not come though it went through its whole list.
-select id, workflow_id, status from item
-where workflow_id = :workflow_id and status in ('processing', 'failed', 'needs_attention') and status = 'processing'
-  and handler = :handler and begun < :seq;
+-- Items that waited for a routine when it began, and to which it did not come though it went through its whole list;
+-- what a parked run carries on was not for it to come to.
+select i.id, i.workflow_id, i.status from item i
+where i.workflow_id = :workflow_id and i.status in ('processing', 'failed', 'needs_attention')
+  and i.status = 'processing' and i.handler = :handler and i.begun < :seq and not exists (
+    select 1 from run h where h.item_id = i.id and h.parked <> 0);
 
 -- name: item_reprocess
 -- A person has a finished item worked on once more.
@@ -65,3 +68,13 @@ select held_by from item_standing where id = :item_id and held_by is not null;
 -- name: item_of_input
 -- The item that an input stands for, if it does.
 select * from item where input_id = :input_id;
+
+-- name: item_open
+-- Items of a workflow that were begun and are not finished, with the open run that has each in hand.
+select * from item_standing where workflow_id = :workflow_id and status in ('processing', 'failed', 'needs_attention')
+order by seq limit :limit;
+
+-- name: item_open_count
+-- How many they are.
+select count(*) as unfinished from item
+where workflow_id = :workflow_id and status in ('processing', 'failed', 'needs_attention');

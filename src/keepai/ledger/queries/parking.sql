@@ -21,7 +21,7 @@ where p.workflow_id = :workflow_id and r.id = p.run_id order by p.turn;
 
 -- name: parked_all
 -- What the parked runs of a workflow hold, in the order of their places.
-select p.*, r.handler as stopped_in, r.status, r.reason,
+select p.*, r.handler as stopped_in, r.status, r.reason, (select i.title from item i where i.id = r.item_id) as item,
   (select count(*) from event e where e.workflow_id = p.workflow_id and e.held_by = p.run_id) as events,
   (select count(*) from reservation v where v.workflow_id = p.workflow_id and v.run_id = p.run_id) as reserved
 from parked p cross join run r
@@ -51,6 +51,21 @@ order by p.turn limit 1;
 -- A stopped run lets others of its workflow go on. When it stopped stays as it is: a clock set back is known by that.
 update run set parked = seq
 where id = :run_id and parked = 0 and status = :status and (status = 'paused' or status = 'failed');
+
+-- name: run_part
+-- A parked run of a routine carries on one item, with the state that its handler has now; other runs do the rest.
+update run set item_id = :item_id, prepare_result = h.state, bytes = bytes + coalesce(octet_length(h.state), 0)
+from handler_state h where run.id = :run_id and run.item_id is null and run.phase = 'executing'
+  and h.workflow_id = run.workflow_id and h.handler = run.handler;
+
+-- name: handler_rest
+-- A routine goes on at once, without an item that is parked.
+update handler_state set queued = 3, updated_at = :now
+where workflow_id = :workflow_id and handler = :handler and present = 1 and queued = 0;
+
+-- name: parked_with_item
+-- A parked run that carries on an item.
+select id from run where item_id = :item_id and parked <> 0 and id <> :run_id limit 1;
 
 -- name: run_unpark
 -- A parked run is the one that holds its workflow again.

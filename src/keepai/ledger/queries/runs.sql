@@ -6,10 +6,11 @@
 -- name: run_insert
 -- A new attempt at a handler.
 insert into run (workflow_id, seq, id, handler, kind, major, minor, trigger, retry_of, lineage, attempt, phase, status,
-  prepare_result, prepared_at, outcome, failures, observed, host, epoch, created_at, updated_at, due_at, bytes, parked)
+  prepare_result, prepared_at, outcome, failures, observed, host, epoch, created_at, updated_at, due_at, bytes, parked,
+  item_id)
 values (:workflow_id, :seq, :id, :handler, :kind, :major, :minor, :trigger, :retry_of, :lineage, :attempt, :phase,
   'active', :prepare_result, :prepared_at, :outcome, :failures, :observed, :host, :epoch, :created_at, :updated_at,
-  :due_at, :bytes, :parked);
+  :due_at, :bytes, :parked, :item_id);
 
 -- name: run_by_id
 -- One run.
@@ -133,11 +134,15 @@ select count(*) as sent from mutation
 where workflow_id = :workflow_id and connector = :connector and operation = :operation and first_sent_at > :since;
 
 -- name: mutation_made_in_lineage
--- How often an operation was sent by a lineage and not refused.
-select count(*) as made from mutation
-where +workflow_id = :workflow_id and (run_id = :lineage or (lineage = :lineage and run_id <> lineage))
-  and connector = :connector and operation = :operation
-  and status <> 'failed';
+-- How often an operation was sent by a lineage and not refused. A run that goes on without a parked item counts on from
+-- where that one stopped.
+select count(*) as made from run own cross join run r cross join mutation m
+where own.id = :lineage and r.workflow_id = :workflow_id and r.handler = own.handler and r.retry_of is null
+  and r.seq <= own.seq and r.seq >= (
+    select f.seq from run f where f.workflow_id = :workflow_id and f.handler = own.handler and f.retry_of is null
+      and f.trigger <> 'rest' and f.seq <= own.seq order by f.seq desc limit 1)
+  and +m.workflow_id = :workflow_id and (m.run_id = r.id or (m.lineage = r.id and m.run_id <> m.lineage))
+  and m.connector = :connector and m.operation = :operation and m.status <> 'failed';
 
 -- name: mutation_of_run
 -- The newest mutation of a run.

@@ -1,11 +1,22 @@
 -- Statements on workflows, scripts, topics, handlers and grants.
 
 -- name: workflow_tick
--- Raise a workflow's sequence and the bytes that are kept for it; the row says whether a run may begin.
+-- Raise a workflow's sequence and the bytes that are kept for it; the row says whether a run may begin. A parked run's
+-- bytes are added to its workflow when it ends, and what it keeps until then counts too.
 update workflow set sequence = sequence + :count, event_bytes = event_bytes + :events, run_bytes = run_bytes + :runs,
   input_bytes = input_bytes + :inputs
 where id = :workflow_id
-returning id, sequence, status, major, minor, waiting, parked, event_bytes + run_bytes + input_bytes as bytes;
+returning id, sequence, status, major, minor, waiting, parked, event_bytes + run_bytes + input_bytes
+  + case when parked = 0 then 0 else (
+    select coalesce(sum(r.bytes), 0) from parked p cross join run r
+    where p.workflow_id = :workflow_id and r.id = p.run_id) end as bytes;
+
+-- name: workflow_bytes
+-- What is kept for a workflow: its events, its inputs, and its runs, with what the parked ones keep so far.
+select w.name, w.event_bytes, w.input_bytes, w.run_bytes + (
+  select coalesce(sum(r.bytes), 0) from parked p cross join run r
+  where p.workflow_id = :workflow_id and r.id = p.run_id) as run_bytes
+from workflow w where w.id = :workflow_id;
 
 -- name: workflow_insert
 -- A new workflow.
@@ -87,6 +98,15 @@ update handler_state set present = 0, updated_at = :now where workflow_id = :wor
 -- A handler that the active version does not have is never due.
 update handler_state set next_run_at = null, wake_at = null, recheck_at = null, queued = 0
 where workflow_id = :workflow_id and present = 0;
+
+-- name: handler_rest_timed
+-- On a copy on which something is tried: nothing begins by the clock.
+update handler_state set next_run_at = null, queued = 0, updated_at = :now
+where workflow_id = :workflow_id and kind <> 'consumer';
+
+-- name: workflow_rest_others
+-- On such a copy: no other workflow does anything.
+update workflow set status = 'paused', updated_at = :now where id <> :workflow_id and status = 'active';
 
 -- name: handler_upsert
 -- A handler of the version being activated; its state is kept, and its due time unless the version has another.

@@ -173,7 +173,7 @@ def bare(text: str) -> Bare:
     whole text, and would look up every name that stands in it."""
     names = list(dict.fromkeys(_PARAMETER.findall(_COMMENT.sub("", text))))
     numbered = _PARAMETER.sub(lambda found: f"?{names.index(found[1]) + 1}", " ".join(_COMMENT.sub("", text).split()))
-    return numbered, stored_ids.parameters(names)
+    return numbered, stored_ids.parameters(tuple(names))
 
 
 class Statements:
@@ -212,7 +212,7 @@ class Statements:
 
     def _described(self, query: str, cursor: apsw.Cursor) -> stored_ids.Rows:
         """What makes the rows of a statement, which has just given one."""
-        made = self._rows[query] = stored_ids.rows([column[0] for column in cursor.get_description()])
+        made = self._rows[query] = stored_ids.rows(tuple(column[0] for column in cursor.get_description()))
         return made
 
     def _bared(self, query: str) -> Bare:

@@ -134,7 +134,7 @@ create table handler_state (
   wake_at integer,
   recheck_at integer,
   next_run_at integer,
-  queued integer not null default 0, -- 1: a person said "run now"; 2: something came in to a connector that it reads
+  queued integer not null default 0, -- why it is due at once: see QUEUED in engine/scheduler.py
   observed integer,
   progressed integer not null default 0,
   ran_at integer,
@@ -272,6 +272,7 @@ create table run (
   due_at integer,
   bytes integer not null default 0,
   parked integer not null default 0, -- its own seq while it is
+  item_id integer, -- of a routine: the one item that it carries on; others go on with the rest
   unique (workflow_id, seq),
   constraint run_parked_while_open check (
     parked = 0 or status = 'active' or status = 'paused' or status = 'failed'),
@@ -291,6 +292,7 @@ create unique index run_one_open on run (workflow_id, parked)
   where status = 'active' or status = 'paused' or status = 'failed';
 -- The first run of a lineage is found by its id, and what it sent by that: most runs are the only ones of theirs.
 create index run_by_lineage on run (lineage) where retry_of is not null;
+create index run_by_item on run (item_id) where item_id is not null;
 
 -- A run that waits while others of its workflow go on, and what it keeps them from: events are in event.held_by.
 create table parked (
@@ -563,6 +565,7 @@ create view item_standing as
 select t.*,
   (select o.id from run o where o.workflow_id = t.workflow_id
     and (o.status = 'active' or o.status = 'paused' or o.status = 'failed')
+    and (o.item_id is null or o.item_id = t.id)
     and exists (select 1 from item_run x join run r on r.id = x.run_id
       where x.workflow_id = t.workflow_id and x.item_id = t.id and r.lineage = o.lineage) order by o.parked, o.id limit 1) as held_by
 from item t;

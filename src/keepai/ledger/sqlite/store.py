@@ -103,7 +103,7 @@ class SqliteLedger:
         """How much was kept for a workflow when this host last counted in it, or is now."""
         kept = self._tx.kept.get(workflow_id)
         if kept is None:
-            row = self.reads.one("workflow_by_id", workflow_id=workflow_id)
+            row = self.reads.one("workflow_bytes", workflow_id=workflow_id)
             kept = row["event_bytes"] + row["run_bytes"] + row["input_bytes"] if row else 0
         return int(kept)
 

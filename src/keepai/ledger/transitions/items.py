@@ -6,7 +6,7 @@ from ...model.errors import Conflict, Refused
 from ...model.records import Run
 from ...model.states import UNFINISHED, InputStatus, ItemStatus
 from ..account import as_facts
-from ..base import Row, Tx
+from ..base import Reader, Row, Tx
 from . import events, kept_bytes
 from .events import Registration
 
@@ -20,7 +20,14 @@ def begin_item(tx: Tx, run: Run, external_id: str, title: str) -> Row:
     known = tx.one("item_find", workflow_id=run.workflow_id, external_id=external_id)
     item_id = str(known["id"]) if known else _create(tx, run, external_id, title)
     tx.run("item_enter", run_id=run.id, item_id=item_id, seq=tx.tick(run.workflow_id))
+    if tx.parked[run.workflow_id] and with_parked_run(tx, run, item_id):
+        raise Conflict(f"Nothing was changed: a parked run has item {item_id} in hand.")
     return _get(tx, item_id)
+
+
+def with_parked_run(read: Reader, run: Run, item_id: str) -> bool:
+    """Whether a parked run carries on an item, other than the run that comes to it."""
+    return read.one("parked_with_item", item_id=item_id, run_id=run.id) is not None
 
 
 def _create(tx: Tx, run: Run, external_id: str, title: str) -> str:
@@ -85,7 +92,9 @@ def pass_over(tx: Tx, run: Run) -> None:
 
 
 def of_run(tx: Tx, run: Run) -> str | None:
-    """The unfinished item in which a run stopped, if it did."""
+    """The unfinished item in which a run stopped, or that it carries on, if there is one."""
+    if run.item_id is not None:
+        return run.item_id if _get(tx, run.item_id)["status"] in UNFINISHED else None
     row = tx.one("item_of_run", workflow_id=run.workflow_id, run_id=run.id)
     if row is None or ItemStatus(row["status"]) not in UNFINISHED or row["attempt"] != row["worked_attempt"]:
         return None

@@ -27,6 +27,7 @@ class Holds:
     connector: str = ""
     account: str = ""
     target: str = ""
+    item_id: str | None = None  # of a routine: the item with which the run waits from now on, while others do the rest
 
 
 def park(tx: Tx, run: Run, holds: Holds) -> None:
@@ -34,7 +35,11 @@ def park(tx: Tx, run: Run, holds: Holds) -> None:
     tx.expect("run_park", f"run {run.id} is no longer {run.status}", run_id=run.id, status=run.state)
     where = {"workflow_id": run.workflow_id, "run_id": run.id}
     tx.run("mutation_park", **where)
-    tx.run("parked_insert", lineage=run.lineage, now=tx.now, **where, **vars(holds))
+    written = {name: value for name, value in vars(holds).items() if name != "item_id"}
+    tx.run("parked_insert", lineage=run.lineage, now=tx.now, **where, **written)
+    if holds.item_id is not None and run.item_id is None:
+        tx.expect("run_part", f"run {run.id} carries on an item already", run_id=run.id, item_id=holds.item_id)
+        tx.run("handler_rest", workflow_id=run.workflow_id, handler=run.handler, now=tx.now)
     tx.run("workflow_parked", workflow_id=run.workflow_id, count=1)
     tx.tick(run.workflow_id)
     hold_events(tx, run.workflow_id)

@@ -23,7 +23,7 @@ from ...model.states import (
 )
 from ..account import as_facts, brief
 from ..base import Reader, Row, Tx
-from ..rows import run_record
+from ..rows import open_runs, run_record
 from . import events, items, kept_bytes, parking, recordings
 from .events import Publication, Registration
 from .recordings import Recorded
@@ -260,7 +260,7 @@ def carry_on(tx: Tx, run: Run, how: Carry) -> Run:
         retry_of=run.id, attempt=run.attempt + 1, phase=how.phase, state=Status.ACTIVE, reason=None,
         prepare_result=run.prepare_result if how.keep else None, prepared_at=run.prepared_at if how.keep else None,
         outcome=run.outcome if how.keep else None, error=None, retry_at=None, failures=how.failures, exhausted=False,
-        observed=run.observed if how.keep else sequence, host=tx.host, epoch=tx.epoch, created_at=tx.now,
+        observed=_observed(run, how, sequence), host=tx.host, epoch=tx.epoch, created_at=tx.now,
         updated_at=tx.now, due_at=None, bytes=_pinned_by(tx, run) if how.keep else 0,
         parked=sequence if run.parked else 0,
     ))
@@ -270,6 +270,13 @@ def carry_on(tx: Tx, run: Run, how: Carry) -> Run:
     if run.parked:
         parking.hand_over(tx, run, new.id)
     return new
+
+
+def _observed(run: Run, how: Carry, sequence: int) -> int:
+    """What `prepare` has seen: nothing yet, if the new run's version only finishes what an earlier one began."""
+    if not how.keep:
+        return sequence
+    return run.observed if how.version == run.number else 0
 
 
 def _pinned_by(tx: Tx, run: Run) -> int:
@@ -295,6 +302,8 @@ def abandon(tx: Tx, run: Run) -> None:
 
 def look_later(tx: Tx, run: Run, again_at: int | None) -> None:
     """A handler whose run was given up before it pinned anything is not due again at once."""
+    if run.item_id is not None:
+        return  # others do the rest of its routine
     if run.kind != "consumer":
         tx.run(
             "handler_scheduled", workflow_id=run.workflow_id, handler=run.handler, next_run_at=again_at, now=tx.now,
@@ -416,6 +425,15 @@ def commit_routine(
     return _followed(tx, follows, tx.count(run.workflow_id, NUMBERS, runs=kept + state_grows), numbers + NUMBERS)
 
 
+def commit_item(tx: Tx, run: Run, trace: Sequence[Traced]) -> None:
+    """A run that carried on one item has ended; others did the rest, and leave the state and the due time of the
+    routine. If the item is unfinished, because the script did not come to it, it is left behind."""
+    items.leave(tx, run)
+    kept = run.bytes + kept_bytes.of_trace(trace)
+    _commit(tx, run, kept, None, trace, None)
+    tx.count(run.workflow_id, 0, runs=kept)
+
+
 def _followed(tx: Tx, follows: Follows | None, counted: Row, numbers: int) -> Run | None:
     """Begin what was decided to follow, if the workflow is as it was then, but for the numbers of this commit."""
     if follows is None or counted["sequence"] != follows.sequence + numbers:
@@ -445,10 +463,8 @@ def _no_longer(run: Run) -> str:
 
 def asking_about(read: Reader, mutation: Mutation) -> Run | None:
     """The open run that asks whether a mutation is kept, though the script wants another content by now."""
-    where = {"workflow_id": mutation.workflow_id}
-    rows = [read.one("run_open", **where), *read.all("parked_runs", **where)]
-    open_runs = [run_record(row) for row in rows if row is not None]
-    return next((run for run in open_runs if run.differs and run.differs["mutation_id"] == mutation.id), None)
+    found = open_runs(read, mutation.workflow_id)
+    return next((run for run in found if run.differs and run.differs["mutation_id"] == mutation.id), None)
 
 
 def get(tx: Tx, run_id: str) -> Run:

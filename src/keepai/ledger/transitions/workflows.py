@@ -269,7 +269,8 @@ def _go_without(tx: Tx, run: Run, outcome: str, again_at: int | None = None) -> 
     item_id = items.of_run(tx, run)
     if item_id is not None:
         items.skip(tx, item_id)
-        runs.carry_on(tx, run, Carry(Status.SUPERSEDED, run.number, run.phase, keep=False, trigger="person"))
+        own = run.item_id is not None
+        runs.carry_on(tx, run, Carry(Status.SUPERSEDED, run.number, run.phase, keep=own, trigger="person"))
     elif run.phase in (Phase.PREPARING, Phase.EXECUTING):
         runs.abandon(tx, run)
         runs.look_later(tx, run, again_at)
@@ -374,3 +375,9 @@ def reschedule(
         "handler_reschedule", workflow_id=workflow_id, handler=handler, next_run_at=next_run_at, wake_at=wake_at,
         recheck_at=recheck_at, now=tx.now,
     )
+
+
+def rest_but(tx: Tx, workflow_id: str) -> None:
+    """On a copy on which something is tried: no other workflow runs, and in this one nothing begins by the clock."""
+    tx.run("workflow_rest_others", workflow_id=workflow_id, now=tx.now)
+    tx.run("handler_rest_timed", workflow_id=workflow_id, now=tx.now)

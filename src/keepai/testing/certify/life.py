@@ -11,7 +11,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ SLACK_MS = 90_000  #: how much longer than the case a life lasts, so that what w
 ROUNDS_MAX = 2_500  #: how often the clock may be moved in one life
 CALLS_MAX = 20_000  #: how many calls may reach the outside in one life
 DEATHS_MAX = 6
+GIVEN_UP_S = 0.2  #: after which a call is given up whose answer comes all the same
 _NO_COMMIT = ":nothing"  # what only waits for the disk
 _LOOKS = 12  #: how often a truthful person tries to answer while a late effect is still possible
 
@@ -56,10 +57,11 @@ class Point:
 class Doing:
     """What is done to one life."""
 
-    deaths: tuple[Point, ...] = ()  # the second since the second host began
+    deaths: tuple[Point, ...] = ()  # each since its host began
+    hosts_before: int = 0  # hosts that the case itself kills, before the one that dies first
     call: str = ""  # the operation whose nth call is not as it should be
     nth: int = 1
-    fault: str = ""  # "request_lost", "answer_lost", "late" or "fails_once"
+    fault: str = ""  # "request_lost", "answer_lost", "answer_twice", "late" or "fails_once"
     jump_ms: int = 0  # how far the wall clock jumps at the first call of a mutation
     change: Change | None = None
     change_at: str = ""  # "start", "death" or "end": of the case
@@ -186,7 +188,8 @@ class Life:
         runtime: Runtime, doing: Doing, told: Mapping[tuple[str, str], list[tuple[int, Any]]] | None = None,
     ) -> None:
         self._folder, self._start, self._workflow_id, self._case = folder, start, workflow_id, case
-        self._connectors, self._policy, self._runtime, self._doing = connectors, policy, runtime, doing
+        self._connectors, self._runtime, self._doing = connectors, runtime, doing
+        self._policy = replace(policy, call_s=GIVEN_UP_S) if doing.fault == "answer_twice" else policy
         self.seen = Seen()
         self._clock = ManualClock(START)
         self._clock.advance(ms=doing.offset_ms)
@@ -237,6 +240,8 @@ class Life:
             on.fail(OutcomeUnknown("The connection was lost before the request arrived."))
         elif doing.fault == "answer_lost":
             on.lose_answer()
+        elif doing.fault == "answer_twice":
+            on.hang(applied=True, stubborn=True)
         elif doing.fault == "late":
             on.apply_late()
         else:
@@ -260,7 +265,7 @@ class Life:
         if not self._scripted.ended and not point.endswith(_NO_COMMIT):
             self.seen.arrivals[-1].append(
                 Arrival(here, self._commits, len(self._world.effects), len(self._scripted.different)))
-        if self._deaths and self._deaths[0] == here:
+        if self._deaths and self._deaths[0] == here and self.seen.died >= self._doing.hosts_before:
             self._deaths.pop(0)
             self._scripted.dead = True
             raise Crashed(point)
@@ -308,6 +313,7 @@ class Life:
         while True:
             keep = await self._until_idle(keep)
             self._world.land()
+            self._world.release()
             if self._rounds > ROUNDS_MAX or len(self._world.asked) > CALLS_MAX:
                 self.seen.endless = True
                 return keep

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...connectors.base import OperationSpec
 from ...model.operations import Kind
@@ -13,6 +13,7 @@ from .list_changes import Change
 STATES_MAX = 60  #: places in one case at which a host dies
 AGAIN_MAX = 4  #: places at which the next host dies as well, after each of these
 CALLS_MAX = 5  #: calls of one operation with which something goes wrong
+TWICE_MAX = 2  #: calls of one operation that are given up and answer all the same: each takes real time
 ANOTHER_MAX = 8  #: places at which a host dies that has a second entry
 CHANGED_AT_MAX = 5  #: places at which a host dies and finds its lists changed
 _JUMP_MS = 2 * 3_600_000
@@ -20,6 +21,7 @@ _OTHER_MS = 17_123
 
 _WORDS: Mapping[str, str] = {
     "request_lost": "its request is lost", "answer_lost": "its answer is lost",
+    "answer_twice": "its answer comes twice: Keep gave it up and found out what became of it, and then it answers",
     "late": "its request arrives late", "fails_once": "it fails once",
 }
 _CHANGES: Mapping[Change, str] = {
@@ -48,8 +50,9 @@ def other_time() -> CertifyTrial:
 
 def singles(calm: Seen, specs: Mapping[str, OperationSpec]) -> Iterator[CertifyTrial]:
     """One thing goes wrong."""
-    for each in _spread(places(calm.arrivals[0]), STATES_MAX):
-        yield CertifyTrial(f"death:{each.point}", f"its host dies at {_place(each.point)}", Doing(deaths=(each.point,)))
+    for host, arrivals in enumerate(calm.arrivals):
+        for each in _spread(places(arrivals), STATES_MAX):
+            yield _death("death", "", host, each.point, Doing())
     for call, number in sorted(calm.calls.items()):
         for nth in range(1, min(number, CALLS_MAX) + 1):
             yield from _faults(specs[call], nth)
@@ -58,10 +61,24 @@ def singles(calm: Seen, specs: Mapping[str, OperationSpec]) -> Iterator[CertifyT
             yield CertifyTrial(f"clock:{word}", f"the clock jumps {word} by two hours", Doing(jump_ms=sign * _JUMP_MS))
 
 
+def _death(kind: str, words: str, host: int, point: Point, doing: Doing) -> CertifyTrial:
+    """A host dies at a place; one that comes after hosts that the case itself kills is told by its number."""
+    later = f"@{host + 1}" if host else ""
+    which = f"the {_ordinal(host + 1)} host" if host else "its host"
+    doing = replace(doing, deaths=(point,), hosts_before=host)
+    return CertifyTrial(f"{kind}:{point}{later}", f"{words}{which} dies at {_place(point)}", doing)
+
+
+def _ordinal(number: int) -> str:
+    return {2: "second", 3: "third"}.get(number, f"{number}th")
+
+
 def _faults(spec: OperationSpec, nth: int) -> Iterator[CertifyTrial]:
     for fault, words in _WORDS.items():
         is_read = spec.kind is not Kind.MUTATION
         if is_read != (fault == "fails_once") or (fault == "late" and not _can_be_late(spec)):
+            continue
+        if fault == "answer_twice" and nth > TWICE_MAX:
             continue
         name = f"{fault.replace('_', '-')}:{spec.full_name}" + (f"#{nth}" if nth > 1 else "")
         doing = Doing(call=spec.full_name, nth=nth, fault=fault)
@@ -75,12 +92,13 @@ def _can_be_late(spec: OperationSpec) -> bool:
 
 def pairs(first: CertifyTrial, seen: Seen) -> Iterator[CertifyTrial]:
     """The next host dies as well, while it recovers."""
-    if len(seen.arrivals) < 2:
+    recovers = first.doing.hosts_before + 1
+    if len(seen.arrivals) <= recovers:
         return
-    for each in places(seen.arrivals[1])[:AGAIN_MAX]:
-        deaths = (*first.doing.deaths, each.point)
+    for each in places(seen.arrivals[recovers])[:AGAIN_MAX]:
+        doing = replace(first.doing, deaths=(*first.doing.deaths, each.point))
         words = f"{first.words}, and the next one dies at {_place(each.point)}"
-        yield CertifyTrial(f"{first.name}+{each.point}", words, Doing(deaths=deaths))
+        yield CertifyTrial(f"{first.name}+{each.point}", words, doing)
 
 
 def changes(calm: Seen) -> Iterator[tuple[CertifyTrial, list[CertifyTrial]]]:
@@ -98,9 +116,10 @@ def changes(calm: Seen) -> Iterator[tuple[CertifyTrial, list[CertifyTrial]]]:
 
 def with_another(changed: Seen) -> Iterator[CertifyTrial]:
     """For a case that works on one entry: a host dies while there are two."""
-    for each in _spread([each for each in places(changed.arrivals[0]) if each.effects], ANOTHER_MAX):
-        yield CertifyTrial(f"two:{each.point}", f"there is a second entry, and its host dies at {_place(each.point)}",
-                    Doing(deaths=(each.point,), change=Change.GROWN, change_at="start"))
+    grown = Doing(change=Change.GROWN, change_at="start")
+    for host, arrivals in enumerate(changed.arrivals):
+        for each in _spread([each for each in places(arrivals) if each.effects], ANOTHER_MAX):
+            yield _death("two", "there is a second entry, and ", host, each.point, grown)
 
 
 def places(arrivals: Sequence[Arrival]) -> list[Arrival]:

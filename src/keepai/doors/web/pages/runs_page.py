@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from ....ledger.rows import mutation_record, run_record
 from ....model.codec import stored
+from ....model.errors import KeepError
 from ....model.records import Run
 from ....model.states import OPEN, Status
 from ....reading import lists
@@ -16,12 +19,13 @@ from ....reading.code_colours import coloured
 from ....reading.excerpt import excerpt
 from ....reading.explain import Explanation
 from ....reading.look import Look
-from ....reading.offered_acts import CLASSES
+from ....reading.offered_acts import CLASSES, meaning
 from ....reading.reasons import TRIGGERS
 from ....reading.waterfall import WIDTH, duration_text, ticks, waterfall
+from ... import control
 from ..cards import Card, cards, forms_of_steps, source_of
 from ..filters import filters, paging
-from ..site import NavLink, page
+from ..site import NavLink, acting, page, show
 from ..timeline import lines
 from .lists_pages import of_one_or_all
 
@@ -75,7 +79,7 @@ def _did(look: Look, run: Run) -> dict[str, Any]:
         "inputs": look.read.all("look_inputs_of_run", **where), "items": look.read.all("look_items_of_run", **where),
         "outputs": [mutation_record(row) for row in look.read.all("look_mutations_of_run", **where)],
         "attempts": [run_record(row) for row in lineage], "shown_max": SHOWN_MAX,
-        "selected": stored(run.prepare_result) if run.prepare_result else None,
+        "selected": stored(run.prepare_result) if run.prepare_result and run.kind == "consumer" else None,
     }
 
 
@@ -86,7 +90,23 @@ def _script(look: Look, run: Run) -> dict[str, Any]:
     return {"source": coloured(source), "place": place}
 
 
+async def _tried(request: Request) -> Response:
+    """What a person could do about a run, each act tried on a copy; only when somebody asks for it."""
+    id = request.path_params["id"]
+    try:
+        found, why = await control.perform(acting(request), "remedies", {"id": id}), ""
+    except KeepError as error:
+        found, why = [], error.message
+
+    def read(look: Look, request: Request) -> Mapping[str, Any]:
+        run = look.views.run(id)
+        return {"wf": look.views.workflow_row(run.workflow_id), "run": run, "tried": found, "why": why,
+                "label": lambda act: meaning(act).label or "Deploy a mended script"}
+
+    return await show(request, "tried.html", read)
+
+
 ROUTES = (
     page("/runs", "runs.html", _runs), page("/workflows/{wf}/runs", "runs.html", _runs),
-    page("/runs/{id}", "run.html", _run),
+    Route("/runs/{id}/tried", _tried), page("/runs/{id}", "run.html", _run),
 )

@@ -28,6 +28,7 @@ from ....reading.overview import glances, standing_of, traffic
 from ....reading.parked_runs import GOES_ON
 from ....reading.questions import asked_at
 from ....reading.shared_hosts import no_runner, place, runner, runs_on
+from ....reading.verdict_words import fate_groups, not_tried
 from ....reading.wording import kept_bytes
 from ....reading.workflow_details import VersionInfo, schedule_text
 from ....script.topic_graph import Graph, Vertex, graph
@@ -140,7 +141,8 @@ def _ways(made: Graph, row: Row, run: Row | None, parked: Sequence[ParkedRun]) -
 
 
 async def _versions(request: Request) -> Response:
-    """Two versions beside each other; if it is asked for, also what the newer text would do with recorded runs."""
+    """Two versions beside each other, and what deploying the newer text would do to what is open; if it is asked for,
+    also what it would do with recorded runs."""
     report: Mapping[str, Any] | None = None
     named, version = request.path_params["wf"], request.query_params.get("to", "")
     if request.query_params.get("shadow") == "yes" and LIVE not in request.headers:
@@ -151,9 +153,13 @@ async def _versions(request: Request) -> Response:
         except KeepError as error:
             return await tell(request, Refusal(409, f"{version} could not be tried: {error.message}"))
 
+    verdict = await _foreseen(request, named, version) if version and LIVE not in request.headers else None
+
     def read(look: Look, request: Request) -> Mapping[str, Any]:
         runs = shown_runs(report) if report else ()
-        return {**_compared(look, request), "report": report, "runs": runs}
+        groups = fate_groups(verdict["things"]) if verdict else ()
+        foreseen = {"verdict": verdict, "groups": groups, "untried": not_tried}
+        return {**_compared(look, request), "report": report, "runs": runs, **foreseen}
 
     return await show(request, "versions.html", read)
 
@@ -177,6 +183,21 @@ def pieces_of(lines: Sequence[Sequence[Piece]], line: DiffLine) -> Sequence[Piec
     at = (line.old if line.new is None else line.new) or 0
     pieces = lines[at - 1] if 0 < at <= len(lines) else ()
     return pieces if "".join(text for _, text in pieces) == line.text else (("", line.text),)
+
+
+async def _foreseen(request: Request, named: str, version: str) -> Mapping[str, Any] | None:
+    def text(look: Look) -> str | None:
+        row = look.views.workflow_row(named)
+        return None if version == f"{row['major']}.{row['minor']}" else _text_of(look, row, version)
+
+    source = await site(request).looks.read(text)
+    if source is None:
+        return None
+    try:
+        found: Mapping[str, Any] = await control.perform(acting(request), "verdict", {"source": source})
+    except KeepError:
+        return None  # the deploy is refused for the same reason, and says it
+    return found
 
 
 async def _roll_back(request: Request) -> Response:
