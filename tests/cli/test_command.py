@@ -105,8 +105,8 @@ def test_the_table_of_settings_names_every_setting() -> None:
     assert names[18:22] == [
         "workflows.NAME.grants", "workflows.NAME.waiting", "notify.NAME.type", "notify.NAME.digest"]
     model = [f"model.{each.name}" for each in fields(ModelSettings)]
-    assert sorted(names[21:34]) == sorted(model)
-    assert names[34:] == [f"policy.{name}" for name, _, _ in policy_settings()]
+    assert sorted(names[22:35]) == sorted(model)
+    assert names[35:] == [f"policy.{name}" for name, _, _ in policy_settings()]
     assert all(setting.meaning.endswith(".") for setting in table())
 
 

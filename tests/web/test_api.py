@@ -125,6 +125,7 @@ async def test_everything_that_can_be_looked_at_fits_the_document(served: Served
     assert (await served.ask("needs_you", wf=served.wfs["logic"])).json()["result"][0]["workflow_id"]
     assert (await served.ask("proposals")).json()["result"][0]["proposer"] == "agent:propose"
     assert (await served.ask("evidence", wf=served.wfs["logic"])).json()["result"]["source"]
+    assert (await served.ask("remedies", id=served.wfs["logic"])).status_code == 200
     assert (await served.ask("state", wf="approval", handler="poll")).status_code == 200
     assert (await served.ask("version")).json()["result"] == await keep.version()
 

@@ -43,7 +43,7 @@ SECONDS_MAX = 5.0
 class NotTried(KeepError):
     """It cannot be tried on a copy."""
 
-    code = "refused"
+    code = "not_tried"
 
 
 @dataclass

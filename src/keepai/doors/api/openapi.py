@@ -72,7 +72,7 @@ def document() -> Schema:
 def _given(name: str) -> tuple[Any, bool]:
     """What a method of `Keep` gives, and whether it gives a list of these."""
     given = typing.get_type_hints(getattr(Keep, name), localns=SPACE)["return"]
-    if typing.get_origin(given) in (list, Rows):
+    if typing.get_origin(given) in (list, tuple, Rows):
         return typing.get_args(given)[0], True
     return given, False
 

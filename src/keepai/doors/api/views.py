@@ -41,6 +41,8 @@ VIEWS: Mapping[str, ApiView] = MappingProxyType({
     "event": ApiView("/events/{id}", "One event, with the payloads that came too late for it."),
     "run": ApiView("/runs/{id}", "One run."),
     "explain": ApiView("/explain/{id}", "Why anything stands where it stands, and what can move it."),
+    "remedies": ApiView(
+        "/remedies/{id}", "What could be done about something that stands still, each act tried on a copy."),
     "needs_you": ApiView("/questions", "The questions that only a person can answer, oldest first.", {"wf": ()}),
     "proposals": ApiView("/proposals", "The scripts that were proposed, newest first.", {"wf": ()}),
     "version": ApiView(
