@@ -458,6 +458,8 @@ class Keep:
     async def prune(self, *, days: int | None = None, dry_run: bool = False) -> Pruned:
         """Throw away the content of work that ended longer ago than `days`, or than the policy says."""
         by = self._by("prune")
+        if days is not None and days < 1:
+            raise Refused(f"prune takes 1 day or more, not {days}. Nothing was thrown away.")
         before = retention.before_ms(self._clock.now_ms(), days or self._policy.retention_days)
         if dry_run:
             return await self.parts.ledger.look(retention.measure, before)

@@ -19,8 +19,8 @@ from keepai import Policy
 from keepai.config import Settings
 from keepai.connectors.openapi.api_document import operations_in
 from keepai.doors.api.api_port import ApiPort
+from keepai.doors.api.api_views import VIEWS
 from keepai.doors.api.openapi import PREFIX, document
-from keepai.doors.api.views import VIEWS
 from keepai.doors.live import STREAMS_MAX
 from keepai.model.acts import REQUESTS
 from tests.harness import Story
@@ -174,7 +174,8 @@ async def test_every_kind_of_act_answers_as_the_document_says(served: Served) ->
     [failed] = [each for each in await keep.runs(wf) if each.handler == "answer"]
     proposed = (await served.act("propose", source=flow, why="Because.")).json()["result"]
     done: dict[str, dict[str, Any]] = {
-        "deploy": {"source": questions.acting("third")}, "pause": {"wf": wf}, "resume": {"wf": wf},
+        "deploy": {"source": questions.acting("third")}, "resume": {"wf": wf},
+        "pause": {"wf": wf, "shown": float(await keep.version())},  # JSON has one kind of number
         "set": {"wf": wf, "waiting": "others"}, "run_now": {"wf": wf}, "grant": {"wf": wf, "capability": "gmail.send"},
         "accept": {"id": proposed["id"], "shown": proposed["digest"]}, "retry": {"run_id": failed.id},
         "resolve": {"mutation_id": unknown.id, "answer": "happened", "result": {"x": 1}}, "prune": {"days": 30},
@@ -183,6 +184,8 @@ async def test_every_kind_of_act_answers_as_the_document_says(served: Served) ->
     }
     for name, params in done.items():
         assert (await served.act(name, **params)).status_code == 200, name
+    assert (await served.act("prune", days=False)).status_code == 400
+    assert (await served.act("prune", days=-5)).status_code == 409
     broken = await served.act("deploy", source="nonsense(")
     assert (broken.status_code, bool(broken.json()["error"]["findings"])) == (422, True)
     assert (await served.act("pause", wf="nowhere")).status_code == 404

@@ -291,7 +291,11 @@ def check(principal: Principal, act: str, params: Any) -> None:
 
 
 def _is_of(value: Any, types: tuple[type, ...]) -> bool:
-    """Whether a value is of one of these types; a ledger has no number of more than 64 bits."""
+    """Whether a value is of one of these types. True is no number, and a ledger has none of more than 64 bits."""
+    if object in types:
+        return True
+    if isinstance(value, bool):
+        return bool in types
     return isinstance(value, types) and not (isinstance(value, int) and abs(value) >> 63)
 
 

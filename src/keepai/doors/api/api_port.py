@@ -19,14 +19,14 @@ from starlette.routing import Route
 from ...app import Keep
 from ...config import Settings
 from ...engine import tokens_and_pins
-from ...model.acts import REQUESTS
+from ...model.acts import REQUESTS, Act
 from ...model.errors import ConfigError, Conflict, KeepError, LedgerError, NotFound, ParamsWrong, ScriptInvalid
 from ...model.principals import Principal
 from .. import control
 from ..http_server import HttpServer, http_bounds, listening_at
 from ..live import STREAMS_MAX, LiveUpdates
+from .api_views import ROWS_MAX, ROWS_USUAL, VIEWS, ApiView
 from .openapi import PREFIX, document
-from .views import ROWS_MAX, ROWS_USUAL, VIEWS, ApiView
 
 _HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 _UNKNOWN = ("This needs the token of a user or an agent, as `Authorization: Bearer TOKEN`, and nobody here has the one "
@@ -104,9 +104,19 @@ class ApiPort:
 
 async def _act(request: Request, keep: Keep) -> Response:
     name = request.path_params["name"]
-    if name not in REQUESTS or keep.principal.role not in REQUESTS[name].roles:
+    act = REQUESTS.get(name)
+    if act is None or keep.principal.role not in act.roles:
         raise NotFound(f"There is no act {name[:40]!r} for {keep.principal}.")
-    return _json({"result": await control.perform(keep, name, await _body(request))})
+    return _json({"result": await control.perform(keep, name, _whole(act, await _body(request)))})
+
+
+def _whole(act: Act, params: Any) -> Any:
+    """The parameters with 3 for 3.0 where a whole number is wanted: JSON has one kind of number."""
+    if not isinstance(params, dict):
+        return params
+    wanted = {name for name, param in act.params.items() if int in param.types}
+    return {name: int(value) if name in wanted and isinstance(value, float) and value.is_integer() else value
+            for name, value in params.items()}
 
 
 async def _body(request: Request) -> Any:

@@ -14,7 +14,7 @@ from ...model.acts import REQUESTS, Act, Param
 from ...model.principals import Role
 from ...model.records import Rows
 from ...reading.record_shapes import ANY, NUMBER, SPACE, TEXT, TIME, YES, Shape, of, of_type
-from .views import ROWS_MAX, ROWS_USUAL, VIEWS, ApiView
+from .api_views import ROWS_MAX, ROWS_USUAL, VIEWS, ApiView
 
 PREFIX = "/api/v1"
 Schema = dict[str, Any]

@@ -92,7 +92,7 @@ def add_user(session: CommandSession, name: str, role: str, as_json: bool) -> No
     """Let a person in, with a token and a role.
 
     The token is printed once; Keep has only its hash. With it the person, or a program of theirs, uses the API that
-    `keep serve --api` opens. The account names them in what they do.
+    `keep serve --api ADDRESS:PORT` opens. The account names them in what they do.
     """
     _add(session, PrincipalKind.PERSON, name, role, "Send it to the API as `Authorization: Bearer TOKEN`.", as_json)
 
