@@ -103,7 +103,7 @@ def recording(path: Path, events: int, rounds: int = 5) -> Figures:
     return {"recorded_cpu_ms": on, "unrecorded_cpu_ms": off, "recording_ratio": on / off}
 
 
-def costs(path: Path, events: int) -> Figures:
+def costs(path: Path, events: int, rounds: int = 5) -> Figures:
     """Measure, measure again under the profiler, and split."""
     plain, profile = asyncio.run(_work(path, events)), cProfile.Profile(time.thread_time)
     slow = asyncio.run(_work(path.with_suffix(".profiled.db"), events, profile))
@@ -111,7 +111,7 @@ def costs(path: Path, events: int) -> Figures:
     return {
         "runs": events, **plain, "slower": host_slow / host,
         "parts": {part: share * host for part, share in shares(profile, host * events / 1000).items()},
-        **recording(path, events),
+        **recording(path, events, rounds),
     }
 
 

@@ -29,8 +29,9 @@ from keepai.doors.cli.main import keep
 from keepai.ledger.invariants import RULES
 from keepai.ledger.queries import load as load_statements
 from keepai.model import errors, states
-from keepai.model.acts import ACTS, ANSWERS, REQUESTS
+from keepai.model.acts import ACTS, ANSWERS, REQUESTS, Act
 from keepai.model.errors import OUTCOMES, Consequence, KeepError
+from keepai.model.ids import KINDS
 from keepai.model.operations import ALLOWED, MUTATE_BY_ID, Kind, Step
 from keepai.model.policy import settings as policy_settings
 from keepai.model.principals import Role
@@ -304,17 +305,18 @@ def acts_page() -> str:
         "has changed since, the act is refused. Acts marked * can change what a workflow may do. For a role that does "
         "not have an act there is no such act: no door offers it.\n\n"
     )
-    asked = ((f"`{name}({', '.join(act.params)})`{' *' if act.permits else ''}", act.help, _roles(act.roles),
+    asked = ((f"`{name}({', '.join(act.params)})`{' *' if act.permits else ''}", act.help, _roles(act),
               _typed(name), act.label or "–") for name, act in REQUESTS.items())
-    answers = ((f"`{name}`", ACTS[name].comes, _roles(ACTS[name].roles), _typed(name),
+    answers = ((f"`{name}`", ACTS[name].comes, _roles(ACTS[name]), _typed(name),
                 ACTS[name].label) for name in ANSWERS)
     columns = ("Roles", "Command", "Button")
     return head + rows(("Act", "Does", *columns), asked) + "\n## Answers that `resolve` takes\n\n" + rows(
         ("Answer", "What comes of it", *columns), answers)
 
 
-def _roles(roles: frozenset[Role]) -> str:
-    return ", ".join(each for each in Role if each in roles)
+def _roles(act: Act) -> str:
+    lets_in = f"; for a {KINDS[act.lets_in][1]} only owner" if act.lets_in else ""
+    return ", ".join(each for each in Role if each in act.roles) + lets_in
 
 
 def _typed(act: str) -> str:

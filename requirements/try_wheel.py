@@ -26,6 +26,8 @@ TRIED = (
     ("keep dev --once --no-ui", "committed"),
     ("keep outputs invoices", "applied"),
     ("keep db check", "ok"),
+    ("keep init orders --template order-to-erp", "erp.db"),
+    ("keepai version", "keep "),
     ("keep demo", ""),
 )
 
@@ -68,7 +70,8 @@ def main() -> None:
         subprocess.run([*pip, "check"], check=True, stdout=subprocess.DEVNULL)
         for typed, word in TRIED:
             print(f"    {typed}", flush=True)
-            command = [str(place / "bin" / "keep"), *typed.split()[1:]]
+            name, *words = typed.split()
+            command = [str(place / "bin" / name), *words]
             done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=300, check=False)
             if done.returncode or word not in done.stdout + done.stderr:
                 raise SystemExit(f"{typed} ended with {done.returncode}:\n{done.stdout}{done.stderr}")

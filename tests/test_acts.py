@@ -54,10 +54,10 @@ def test_the_engine_does_every_act_of_the_table_and_no_other() -> None:
     assert {"skip_event", "grant"} <= named <= set(ACTS)
 
 
-def test_the_control_socket_takes_every_act_and_seven_looks() -> None:
+def test_the_control_socket_takes_every_act_and_ten_looks() -> None:
     owned = requests_of(Role.OWNER)
     assert set(owned) == set(REQUESTS) | {"needs_you", "explain", "page_origin", "shadow", "evidence",
-                               "verdict", "remedies"}
+                               "verdict", "remedies", "proposals", "proposal", "confirm_presence"}
     assert all(owned[name] == act.params for name, act in REQUESTS.items())
 
 

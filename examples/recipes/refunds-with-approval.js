@@ -1,5 +1,5 @@
-// Sends each refund that the support team asks for, after a person has approved it:
-// keep grant refunds-with-approval web.post --mode ask. Needs [connectors.forms] and [connectors.web].
+// Sends each refund that the support team asks for, after a person has approved it. Needs [connectors.forms] and
+// [connectors.web]; keep.toml says that web.post asks.
 export default Keep.workflow({
   name: "refunds-with-approval",
 

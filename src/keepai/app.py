@@ -33,7 +33,7 @@ from .engine.tried_verdict import tried
 from .engine.verdict import DeployVerdict
 from .ledger.base import Reader
 from .ledger.opening import open_deliveries, open_ledger
-from .model.acts import REQUESTS
+from .model.acts import has
 from .model.clock import Clock, SystemClock
 from .model.codec import Json
 from .model.errors import NotFound, Refused
@@ -148,10 +148,10 @@ class Keep:
         same.principal = principal
         return same
 
-    def _by(self, act: str) -> str:
-        """Who an act is kept as. An act that their role does not have is not there."""
-        if self.principal.role not in REQUESTS[act].roles:
-            raise NotFound(f"There is no act {act!r} for {self.principal}.")
+    def _by(self, act: str, on: str = "") -> str:
+        """Who an act, on what has this id, is kept as. An act that their role does not have is not there."""
+        if not has(self.principal.role, act, on):
+            raise NotFound(f"There is no act {act!r}{f' on {on}' if on else ''} for {self.principal}.")
         return str(self.principal)
 
     # -- running -----------------------------------------------------------------------------------
@@ -198,8 +198,12 @@ class Keep:
         return await self.commands.propose(source, cases, grants, why, workflow_id, work, self._by("propose"))
 
     async def proposals(self, wf: str | None = None, *, limit: int | None = None) -> list[Proposal]:
-        """What was proposed, newest first."""
+        """What was proposed, for a workflow (by its name) or for all, newest first."""
         return await self._look(Views.proposals, wf, limit)
+
+    async def proposal(self, id: str) -> Proposal:
+        """One proposal, however it stands."""
+        return await self._look(Views.proposal, id)
 
     async def certify(self, source: str, *, cases: str | None = None, script: str = "the script") -> Certification:
         """Try a script with everything that can go wrong, in a process of its own; keep a certificate if it passes."""
@@ -281,6 +285,9 @@ class Keep:
     async def page_origin(self) -> str | None:
         """Where the page of this host is, if it has one."""
         return self.page
+
+    async def confirm_presence(self) -> None:
+        """Nothing more: the door through which it is asked for has judged whether a person is there."""
 
     async def explain(self, id: str) -> Explanation:
         """Why anything stands where it stands, and who or what can move it."""
@@ -420,7 +427,7 @@ class Keep:
 
     async def approve(self, id: str, *, shown: int | None = None) -> None:
         """Allow exactly the call that was shown."""
-        await self.commands.approve(id, self._by("approve"), shown)
+        await self.commands.approve(id, self._by("approve", id), shown)
 
     async def reject(self, id: str, *, shown: int | None = None) -> None:
         """Refuse the call that was shown."""

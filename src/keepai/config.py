@@ -27,7 +27,6 @@ FILE = "keep.toml"
 LEDGER = "keep.db"
 HOOKS = "127.0.0.1:7788"
 PROBES = "127.0.0.1:7790"
-API = "127.0.0.1:7791"
 ENV_CONFIG, ENV_FILE, ENV_ADDRESS = "KEEP_CONFIG", "KEEP_DB", "KEEP_LEDGER"
 ENV_POLICY, ENV_PASSWORD = "KEEP_POLICY_", "KEEP_PASSWORD"
 ENV_KEY_FILE, ENV_PASSPHRASE, ENV_NEW_PASSPHRASE = "KEEP_KEY_FILE", "KEEP_PASSPHRASE", "KEEP_NEW_PASSPHRASE"
@@ -40,7 +39,7 @@ Make = Callable[[str, str, Mapping[str, Any], Path], Any]
 #: Makes the channel of a table [notify.NAME]: its type, its name, its settings, the folder, when it wants digests.
 MakeChannel = Callable[[str, str, Mapping[str, Any], Path, str | None], Any]
 
-KEEP_KEYS = ("path", "ledger", "repair", "hooks", "probes", "api", "key_file")
+KEEP_KEYS = ("path", "ledger", "repair", "hooks", "probes", "api", "mcp", "key_file")
 
 #: Wire of a model → where its service is, if keep.toml does not say.
 WIRES: Mapping[str, str | None] = {
@@ -101,6 +100,7 @@ class Settings:
     hooks: tuple[str, int] = ("127.0.0.1", 7788)  # where webhooks come in, if a connector takes them
     probes: tuple[str, int] | None = None  # where what watches a host asks
     api: tuple[str, int] | None = None  # where programs with a token ask
+    mcp: tuple[str, int] | None = None  # where agents are served over HTTP
     channels: tuple[Any, ...] = ()  # by which people are told
     #: Workflow → capability → its rule, and `waiting`.
     grants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -146,8 +146,10 @@ def table() -> list[Setting]:
                 "webhook.inbox is there."),
         Setting("keep.probes", None, "Address and port on which `keep serve` answers what watches it, such as "
                 "127.0.0.1:7790: /healthz, /readyz and /metrics. Nobody signs in there.", None, "--probes"),
-        Setting("keep.api", None, "Address and port of the API that `keep serve` opens, such as 127.0.0.1:7791. Each "
+        Setting("keep.api", None, "Address and port of the API that `keep serve` opens, such as 127.0.0.1:7792. Each "
                 "request needs a token.", None, "--api"),
+        Setting("keep.mcp", None, "Address and port on which `keep serve` serves agents over the Model Context "
+                "Protocol, such as 127.0.0.1:7791. It needs the extra keepai[mcp].", None, "--mcp"),
         Setting("keep.key_file", None, "The file that holds the key of the secrets, relative to keep.toml; without it "
                 "the key is in the system's keyring, or made from a passphrase.", ENV_KEY_FILE),
         Setting(ENV_PASSPHRASE, None, "The passphrase of the secrets, where no key file is named. Only in the "
@@ -192,8 +194,8 @@ def load(
     ledger = typed_place(db) if db else _ledger_of(env) or _ledger(source)
     policy = _policy(source, env)
     connectors, channels = tuple(_connectors(source, make)), tuple(_channels(source, make_channel))
-    repair, hooks = _repair(source), _hooks(source)
-    probes, api = _asked_for(source, "probes", PROBES), _asked_for(source, "api", API)
+    repair, hooks, probes = _repair(source), _hooks(source), _optional_place(source, "probes")
+    api, mcp = _optional_place(source, "api"), _optional_place(source, "mcp")
     key_file = _key_file(source, env.get(ENV_KEY_FILE) or None)
     grants = {name: _grants(source, name) for name in source.section("workflows")}
     model = _model(source)
@@ -203,7 +205,7 @@ def load(
         raise ConfigError("\n".join(source.problems))
     return Settings(
         file, ledger, policy, connectors, repair, model, password=env.get(ENV_PASSWORD) or None, key_file=key_file,
-        passphrase=env.get(ENV_PASSPHRASE) or None, hooks=hooks, probes=probes, api=api, channels=channels,
+        passphrase=env.get(ENV_PASSPHRASE) or None, hooks=hooks, probes=probes, api=api, mcp=mcp, channels=channels,
         grants=grants,
     )
 
@@ -409,8 +411,8 @@ def _hooks(source: _Source) -> tuple[str, int]:
     return _place(source, "hooks", HOOKS) or ("127.0.0.1", 0)
 
 
-def _asked_for(source: _Source, key: str, usual: str) -> tuple[str, int] | None:
-    return _place(source, key, usual) if key in source.section("keep") else None
+def _optional_place(source: _Source, key: str) -> tuple[str, int] | None:
+    return _place(source, key, PROBES) if key in source.section("keep") else None
 
 
 def _place(source: _Source, key: str, usual: str) -> tuple[str, int] | None:

@@ -18,7 +18,8 @@ def command_of(args: Sequence[str]) -> str:
     words = list(args)
     while words and words[0] in ("--db", "--config"):
         words = words[2:]
-    return " ".join(words[:2]) if words[0] in ("agent", "db", "host", "notify", "secrets", "user") else words[0]
+    groups = ("agent", "db", "host", "mcp", "notify", "secrets", "user")
+    return " ".join(words[:2]) if words[0] in groups else words[0]
 
 
 def check(args: Sequence[str], printed: Any) -> None:

@@ -25,7 +25,7 @@ from keepai.doors.cli.auto_deploy import AutoDeploy
 from keepai.doors.control import ControlSocket
 from keepai.ledger import queries
 from keepai.model.acts import REQUESTS
-from keepai.model.errors import KeepError, PresenceNeeded, Refused
+from keepai.model.errors import KeepError, LedgerUnusable, PresenceNeeded, Refused
 from keepai.model.principals import ENV_AGENT_TOKEN, Role
 from keepai.reading.look import open_look
 from tests.harness import producer, workflow
@@ -114,6 +114,25 @@ async def test_an_agent_reads_what_people_read_but_nothing_about_tokens(served: 
     for name in ("principal_get", "principal_of_secret", "principal_all", *sorted(writes)[:3], "x", None, 3):
         with pytest.raises(Refused, match="There is no statement"):
             await served.ask(served.tokens[Role.LOOK], "all", statement=name, kind="agent", name="look")
+
+
+async def test_an_agent_is_given_no_more_than_one_answer_may_have(served: Served) -> None:
+    for number in range(3):
+        source = FLOW.replace("controlled", f"flow{number}")
+        await served.ask(served.tokens[Role.PROPOSE], "propose", source=source, why="x", work="y" * 3_000_000)
+    with pytest.raises(Refused, match="This is more than 8 MiB"):
+        await served.ask(served.tokens[Role.LOOK], "all", statement="proposal_newest", name=None, limit=100)
+    [one] = await served.ask(served.tokens[Role.LOOK], "one", statement="proposal_newest", name=None, limit=100)
+    assert len(one["work"]) > 3_000_000
+
+
+async def test_a_read_that_fails_says_so_and_the_next_one_is_answered(served: Served) -> None:
+    token, asked = served.tokens[Role.LOOK], {"statement": "look_runs", "workflow_id": served.wf}
+    with pytest.raises(Refused, match="more than 64 bits"):
+        await served.ask(token, "all", **asked, limit=1 << 63)
+    with pytest.raises(LedgerUnusable, match="datatype mismatch"):  # looked up twice, for a connection may be lost
+        await served.ask(token, "all", **asked, limit="x")
+    assert await served.ask(token, "all", **asked, limit=5) == []
 
 
 async def test_once_there_is_an_agent_acts_of_people_need_the_pin(tmp_path: Path) -> None:
@@ -288,6 +307,48 @@ def test_the_pin_is_typed_at_the_terminal_and_taken_from_nowhere_else(worked: Pl
     terminal.json("agent", "remove", "claude")
     worked.type("pause", "email-to-sheets")
     worked.type("resume", "email-to-sheets")
+
+
+#: What changes secrets, keep.toml or the ledger's place, beside the acts of a host.
+BESIDE = [
+    ("secrets", "set", "gmail", "token"), ("secrets", "rotate"), ("secrets", "delete", "gmail"),
+    ("connect", "gmail", "gmail"), ("db", "move", "--to", "other.db"), ("db", "accept-older"),
+]
+
+
+def test_what_changes_secrets_settings_or_the_place_of_the_ledger_needs_the_pin(worked: Place) -> None:
+    terminal = Terminal(worked, PIN)
+    terminal.json("agent", "pin")
+    terminal.json("agent", "add", "claude")
+    before = {each: each.read_bytes() for each in worked.folder.iterdir() if each.suffix in (".toml", ".secrets")}
+    for command in BESIDE:
+        done = subprocess.run(
+            [*COMMAND, *command], cwd=worked.folder, input=f"{PIN}\n", text=True, check=False, capture_output=True,
+            start_new_session=True)
+        assert (done.returncode, done.stdout) == (4, ""), (command, done.stderr)
+    worked.type("db", "move", "--to", "other.db", "--dry-run")
+    code, _, said = Terminal(worked, "123456").type("db", "accept-older")
+    assert (code, "That is not the PIN" in said) == (1, True)
+    assert before == {each: each.read_bytes() for each in before}
+    assert not terminal.json("db", "accept-older")["was_older"]
+
+
+async def test_the_host_judges_presence_for_what_lies_beside_it(served: Served) -> None:
+    with pytest.raises(PresenceNeeded):
+        await served.person("confirm_presence")
+    with pytest.raises(Refused, match="not the PIN"):
+        await served.person("confirm_presence", "123456")
+    await served.person("confirm_presence", PIN)
+    for token in served.tokens.values():
+        with pytest.raises(Refused, match="There is no act 'confirm_presence'"):
+            await served.ask(token, "confirm_presence")
+
+
+async def test_agents_see_proposals_through_the_host(served: Served) -> None:
+    made = await served.ask(served.tokens[Role.PROPOSE], "propose", source=FLOW + "// mended\n", why="It is better.")
+    [listed] = await served.ask(served.tokens[Role.LOOK], "proposals", wf="controlled")
+    assert listed == await served.ask(served.tokens[Role.LOOK], "proposal", id=made["id"]) == made
+    assert await served.person("proposals", wf="another") == []
 
 
 def test_agents_are_listed_and_removed_by_name(place: Place) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from keepai.config import ModelSettings, load, table
 from keepai.doors.cli.help_texts import EXAMPLES, SUMMARIES
-from keepai.doors.cli.main import COMMANDS, keep
+from keepai.doors.cli.main import COMMANDS, keep, main
 from keepai.doors.cli.text import cells, cut, short
 from keepai.model.errors import ConfigError
 from keepai.model.flow_limits import CONNECTOR_KEYS, WORKFLOW_KEYS
@@ -67,6 +67,19 @@ def test_help_explains_a_command_or_lists_a_group() -> None:
     assert "Did you mean 'deploy'?" in run("help", "deplyo").stderr
 
 
+@pytest.mark.parametrize(("typed", "shown"), [("keep", "keep"), ("/opt/bin/keepai", "keepai"), ("main.py", "keep")])
+def test_the_command_also_works_under_its_second_name(
+    typed: str, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:
+    completed = f"_{shown.upper()}_COMPLETE"
+    for words, printed in (("check --help", f"Usage: {shown} check"), ("completion bash", completed)):
+        monkeypatch.setattr(sys, "argv", [typed, *words.split()])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 0
+        assert printed in capsys.readouterr().out
+
+
 def test_version_and_help_work_anywhere() -> None:
     assert run("--version").stdout.startswith("keep ")
     assert "Write scripts:" in run("-h").stdout
@@ -100,13 +113,14 @@ def test_the_table_of_settings_names_every_setting() -> None:
     assert names[:4] == ["keep.path", "keep.ledger", "keep.repair", "KEEP_PASSWORD"]
     limits = [f"connectors.NAME.{key}" for key in CONNECTOR_KEYS] + [f"workflows.NAME.{key}" for key in WORKFLOW_KEYS]
     assert names[4:12] == ["connectors.NAME.type", *limits]
-    assert names[12:18] == [
-        "keep.hooks", "keep.probes", "keep.api", "keep.key_file", "KEEP_PASSPHRASE", "KEEP_NEW_PASSPHRASE"]
-    assert names[18:22] == [
+    assert names[12:19] == [
+        "keep.hooks", "keep.probes", "keep.api", "keep.mcp", "keep.key_file", "KEEP_PASSPHRASE",
+        "KEEP_NEW_PASSPHRASE"]
+    assert names[19:23] == [
         "workflows.NAME.grants", "workflows.NAME.waiting", "notify.NAME.type", "notify.NAME.digest"]
     model = [f"model.{each.name}" for each in fields(ModelSettings)]
-    assert sorted(names[22:35]) == sorted(model)
-    assert names[35:] == [f"policy.{name}" for name, _, _ in policy_settings()]
+    assert sorted(names[23:36]) == sorted(model)
+    assert names[36:] == [f"policy.{name}" for name, _, _ in policy_settings()]
     assert all(setting.meaning.endswith(".") for setting in table())
 
 

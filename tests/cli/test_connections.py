@@ -179,7 +179,7 @@ async def test_a_request_that_is_being_answered_is_never_closed_for_another(
 async def test_acts_under_way_keep_their_connection_and_one_too_many_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(control, "AT_ONCE_MAX", 2)
+    monkeypatch.setattr(control.ControlSocket, "at_once_max", 2)
     async with opened(tmp_path, "control", SMALL):
         begun, go_on = asyncio.Semaphore(0), asyncio.Event()
 

@@ -176,7 +176,7 @@ def test_declarations_are_typescript(place: Place) -> None:
 def test_the_template_is_in_the_package() -> None:
     from importlib.resources import files
 
-    from keepai.doors.cli.init import FILES
+    from keepai.doors.cli.init_templates import FILES
 
     assert all(files("keepai.doors.cli").joinpath("template", name).is_file() for name in FILES.values())
     assert Path(str(files("keepai.connectors").joinpath("script.d.ts"))).is_file()

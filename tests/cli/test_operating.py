@@ -78,7 +78,6 @@ def test_serve_shows_the_page_and_answers_probes_and_the_api(place: Place) -> No
 
 def test_the_places_of_a_service_are_checked_before_anything_starts(place: Place) -> None:
     assert "such as 127.0.0.1:7790" in place.type("serve", "--probes", "7790", code=2).stderr
-    assert "such as 127.0.0.1:7791" in place.type("serve", "--api", "x", code=2).stderr
     assert "Add --page" in place.type("serve", "--port", "8000", code=2).stderr
 
 

@@ -183,6 +183,23 @@ def test_a_script_that_a_changed_service_broke_is_mended_and_goes_on_once_a_pers
     assert [row[:6] for row in place.rows() if "Ann" in row] == ["7,Ann,"]
 
 
+def test_a_rehearsed_repair_reads_only_where_its_workflow_may(place: Place, shop: Shop) -> None:
+    elsewhere = shop.placed(conversation.MENDED).replace("const answer", """await ctx.shop.get({ url: "URL/told" });
+    const answer""").replace("URL", shop.loopback.url)
+    renamed = elsewhere.replace('name: "shop"', 'name: "mine"')
+    with ModelServer("chat", *(answer(each, conversation.MENDED_CASES) for each in (elsewhere, renamed))) as server:
+        set_up(place, server, shop.toml(), attempts_max=2)
+        broken(place, shop)
+        place.type("grant", "shop", "shop.get", "--match", f"url={shop.loopback.url}/orders")
+        place.type("dev", "--once", "--no-ui", code=4)
+        place.json("repair", "shop", "--read", "shop.get", code=3)
+        faults = [each["found"] for each in kept(place)["attempts"]]
+    assert [each["failed"] for each in faults] == ["rehearse", "check"]
+    assert "shop.get" in faults[0]["because"]
+    assert "'shop'" in faults[1]["because"]
+    assert {each.path for each in shop.loopback.seen} == {"/orders"}
+
+
 def test_a_host_asks_the_model_by_itself_when_a_run_fails(place: Place, shop: Shop) -> None:
     right = answer(shop.placed(conversation.MENDED), conversation.MENDED_CASES, "The name is in customerName now.")
     with ModelServer("anthropic", right) as server:
@@ -202,4 +219,4 @@ def test_a_model_that_finds_no_repair_leaves_the_failure_to_a_person(place: Plac
         place.type("dev", "--once", "--no-ui", code=4)
         [asked] = place.json("todo", code=4)
     assert (asked["kind"], len(server.asked)) == ("logic", 1)
-    assert "the model found no repair" in asked["facts"]["repairs"][0]["note"]
+    assert asked["facts"]["repairs"][0]["note"].startswith("the model found no repair")

@@ -62,8 +62,8 @@ def test_examples_use_options_that_there_are() -> None:
 
 def test_some_test_asks_every_command_for_json() -> None:
     texts = "".join(path.read_text("utf-8") for path in Path(__file__).parent.glob("test_*.py"))
-    inner = re.findall(r'json\(\s*"(agent|db|host|notify|secrets|user)", "([\w-]+)"', texts)
-    typed = {" ".join(found) for found in inner}
+    groups = r'json\(\s*"(agent|db|host|mcp|notify|secrets|user)", "([\w-]+)"'
+    typed = {" ".join(found) for found in re.findall(groups, texts)}
     typed |= set(re.findall(r'json\(\s*"([\w-]+)"', texts))
     acts = set(re.findall(r'"(pause|resume|stop|run-now|approve|reject|retry|skip|reprocess)"', texts))
     assert set(SHAPES) - typed - acts - STREAMS == set()

@@ -191,7 +191,7 @@ async def test_what_comes_after_its_event_was_finished_is_late_and_behind_nothin
     why = await story.keep.explain(m2.id)
     assert why.standing == "late"
     assert "it came after its event was finished; revision 2 was not processed" in why.because
-    assert "0 applied mutations" in why.because
+    assert "0 outputs" in why.because
     assert [(m.acts, m.subject) for m in why.moved_by if m.kind == "person"] == [(("reprocess",), event.id)]
     whole = await story.keep.input(m2.id)
     for held in (whole.held, why.held, (await story.keep.event(event.id)).held):

@@ -91,6 +91,15 @@ async def test_a_person_can_grant_only_what_is_there(story: Story, grants: dict[
     assert (await now(story, made.id)).status == "waiting"
 
 
+async def test_a_new_version_is_proposed_with_what_it_does_to_what_is_open(story: Story) -> None:
+    await story.deploy_and_run(FIRST, "a", "b", grants={"feed.list": "allow", "gmail.send": "ask"})
+    made = await proposed(story, SECOND)
+    card = proposal_card(story.reader(), made, made.created_at)
+    assert "Of what is open, void: 1 approval; starts again: 1 event, 1 run; waits: 1 event" in card.proof
+    assert "1 approval would become void, without an answer." in card.warnings
+    assert "Item a" not in json.dumps(made.facts["verdict"]), "what is worked on is not kept for longer than that"
+
+
 BO = Principal.person("bo", Role.OPERATOR)
 
 

@@ -192,7 +192,7 @@ def acts(told: Any) -> set[str]:
 async def test_a_done_item_is_explained(story: Story) -> None:
     wf = await story.deploy_and_run(routine(), "a")
     told = await explained(story, wf)
-    assert "Its handler returned; 2 mutations of it applied in all." in told.because
+    assert "Its handler returned; 2 outputs went out for it in all." in told.because
     assert [(a.call, a.status) for a in told.attempted] == [
         ("sheets.appendRow", "applied"), ("gmail.send", "applied")]
     assert told.moved_by[0].kind == "nothing"
@@ -204,7 +204,7 @@ async def test_a_failed_item_in_backoff_is_explained(story: Story) -> None:
     wf = await story.deploy_and_run(routine())
     told = await explained(story, wf)
     assert "the mailbox is busy" in told.because
-    assert "1 mutation of it applied" in told.because
+    assert "1 output went out for it" in told.because
     assert any(m.kind == "time" and m.due_at == story.clock.now_ms() + 30_000 for m in told.moved_by)
 
 
@@ -265,7 +265,7 @@ async def test_a_skipped_item_is_explained(story: Story) -> None:
     await story.keep.skip_run((await story.last(wf)).id)
     await story.run()
     told = await explained(story, wf)
-    assert "A person skipped it; 1 mutation of it applied" in told.because
+    assert "A person skipped it; 1 output went out for it" in told.because
     assert told.moved_by[0].kind == "nothing"
     assert (await story.keep.explain(told.selected[0].id)).standing == "skipped"
 

@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from keepai.engine.recording import made_of
 from keepai.engine.shadow import CHANGED, FAILS, NOT_COMPARABLE, ShadowedRun, ShadowReport
+from keepai.ledger.transitions.events import Publication, Registration
+from keepai.model.errors import NotFound
 from keepai.model.policy import Policy
-from tests.harness import Story
+from keepai.model.principals import Principal, Role
+from tests.harness import TOLD, Story, acting
 
 MAILS = """
 export default Keep.workflow({
@@ -111,6 +115,17 @@ async def test_an_unchanged_script_does_the_same_and_nothing_leaves_the_host(sto
     assert (len(story.world.asked), await story.keep.version()) == (calls, version)
 
 
+@pytest.mark.parametrize("before", ["", 'if ((await ctx.peek("in")).length < 2) return { reservations: [], data: {} };'])
+async def test_a_next_that_brings_nothing_about_is_compared_as_well(story: Story, before: str) -> None:
+    source = acting(before=before)
+    wf = await story.deploy_and_run(source, "a")
+    report = await story.keep.shadow(wf, "// mended\n" + source)
+    assert report.all_same, report
+    assert set(report.handlers) == {"act", "poll"}
+    loud = await story.keep.shadow(wf, acting(before=before, next=TOLD + "return 1;"))
+    assert [(each.handler, each.verdict) for each in loud.differing] == [("act", CHANGED)], loud
+
+
 CHANGES = {
     "another recipient": ("to: data.from,", 'to: "eve@there",', [("mutation", CHANGED)]),
     "another text": ("Re: ", "AW: ", [("mutation", CHANGED)]),
@@ -163,6 +178,24 @@ async def test_what_a_routine_would_do_otherwise_with_its_items_is_told(story: S
     report = await story.keep.shadow(wf, LIST.replace(old, new))
     assert report.changed == 2, report
     assert verdict in {each.verdict for each in only(report).differences}
+
+
+async def test_an_item_that_would_be_ended_without_its_work_is_told(story: Story) -> None:
+    one = "await ctx.withItem(mail.id"
+    passes_by = LIST.replace(one, f'if (mail.subject !== "s2") {one}')
+    ends_it = LIST.replace("if (ctx.item.isDone) return;", 'if (ctx.item.isDone || mail.subject === "s2") return;')
+    wf = await lived(story, passes_by, count=2)
+    [difference] = only(await story.keep.shadow(wf, ends_it)).differences
+    assert (difference.kind, difference.verdict, difference.name) == ("item", "added", "Mail s2")
+    await story.keep.deploy(ends_it)
+    await mails(story, 1, first=3)
+    [difference] = only(await story.keep.shadow(wf, passes_by)).differences
+    assert (difference.kind, difference.verdict) == ("item", "missing")
+
+
+def test_an_input_that_is_told_instead_of_an_event_is_not_the_same() -> None:
+    event, told = Publication("a", "b", "c", ("d",)), Registration("inp_1", "a", "b", "c", "d")
+    assert made_of([told], [], None) != made_of([], [event], None)
 
 
 async def test_a_producer_that_finds_less_is_told_by_its_inputs_and_events(story: Story) -> None:
@@ -316,6 +349,19 @@ async def test_a_repair_that_may_do_something_else_waits_and_says_why(story: Sto
     assert (await story.workflow(wf)).version == "1.0"
     assert why in asked.facts["trial"]["waits"], asked.facts["trial"]
     assert len(story.world.effects) == 2
+
+
+async def test_only_an_owner_lets_a_repair_in_and_an_operator_may_refuse_it(tmp_path: Path) -> None:
+    async with Story(tmp_path, policy=Policy(repairs="person")) as story:
+        wf = await failed(story)
+        await story.keep.fix(wf, alone(MENDED))
+        await story.run()
+        asked, operator = await story.question(), story.keep.acting_as(Principal.person("bo", Role.OPERATOR))
+        with pytest.raises(NotFound, match=f"There is no act 'approve' on {asked.id} for person:bo"):
+            await operator.approve(asked.id)
+        assert (await story.workflow(wf)).version == "1.0"
+        await operator.reject(asked.id)
+        assert (await story.question()).kind == "logic"
 
 
 async def test_a_person_may_want_to_see_every_repair(tmp_path: Path) -> None:

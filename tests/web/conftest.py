@@ -7,9 +7,10 @@ with nothing deployed; a browser test asks for `tab`, which fails if the page co
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import shutil
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, 
 
 from keepai.config import Settings
 from keepai.doors.web.page_server import PageServer
+from keepai.model.principals import Principal, Role
 from tests.harness import Story, consumer, producer, workflow
 
 FLAGS = [
@@ -88,6 +90,15 @@ class Served:
         answer = await self.get(self.web.address().removeprefix(self.web.origin), signed_in=False)
         assert answer.status == 200, answer.body
         self.cookie = answer.headers["set-cookie"].partition(";")[0]
+
+    @contextlib.contextmanager
+    def signed_in_as(self, role: Role) -> Iterator[None]:
+        """The browser is somebody of this role, for a while."""
+        session = self.web.sessions.session(self.cookie.partition("=")[2])
+        before = session.principal
+        object.__setattr__(session, "principal", Principal.person("ann", role))
+        yield
+        object.__setattr__(session, "principal", before)
 
     @property
     def csrf(self) -> str:

@@ -174,8 +174,8 @@ async def test_every_kind_of_act_answers_as_the_document_says(served: Served) ->
     [failed] = [each for each in await keep.runs(wf) if each.handler == "answer"]
     proposed = (await served.act("propose", source=flow, why="Because.")).json()["result"]
     done: dict[str, dict[str, Any]] = {
-        "deploy": {"source": questions.acting("third")}, "resume": {"wf": wf},
         "pause": {"wf": wf, "shown": float(await keep.version())},  # JSON has one kind of number
+        "deploy": {"source": questions.acting("third")}, "resume": {"wf": wf},
         "set": {"wf": wf, "waiting": "others"}, "run_now": {"wf": wf}, "grant": {"wf": wf, "capability": "gmail.send"},
         "accept": {"id": proposed["id"], "shown": proposed["digest"]}, "retry": {"run_id": failed.id},
         "resolve": {"mutation_id": unknown.id, "answer": "happened", "result": {"x": 1}}, "prune": {"days": 30},

@@ -119,7 +119,7 @@ async def test_what_came_too_late_is_on_the_pages_of_its_event_and_its_input(ser
         assert "What came too late" in told
         assert "Revision 2" in told
         assert "word of m2" in told
-    assert "late “Item m2” led to 0 events and 0 applied mutations; it came after its event was finished; " \
+    assert "late “Item m2” led to 0 events and 0 outputs; it came after its event was finished; " \
         "revision 2 was not processed." in told
     listed = texts((await served.get(f"/workflows/{wf}/inputs?status=late")).body)
     assert "Item m2" in listed

@@ -12,10 +12,13 @@ from urllib.parse import urlencode
 
 import pytest
 import pytest_asyncio
+from playwright.async_api import expect
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from keepai import Keep
+from keepai.doors.presence import Presence
 from keepai.doors.web import sessions
 from keepai.doors.web.guard import BODY_BYTES_MAX, PUBLIC, Guard, PageNames, Refusal
 from keepai.doors.web.page_server import PageServer, bind
@@ -25,7 +28,7 @@ from keepai.model.errors import ConfigError
 from tests import doors
 from tests.harness import Story
 
-from .conftest import Served, Settings, serve
+from .conftest import Served, Settings, Tab, serve
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -59,7 +62,8 @@ async def test_a_request_with_two_host_headers_is_refused_whichever_comes_first(
     async def send(message: Message) -> None:
         pass
 
-    guard = Guard(app, Sessions(None, lambda: 0.0), names, refuse, lambda session: Response())
+    guard = Guard(
+        app, Sessions(None, lambda: 0.0), Presence(Keep()), names, refuse, lambda session: Response())
     ours, other = (b"host", b"127.0.0.1:8000"), (b"host", b"evil.example")
     for headers, status in (([ours], 401), ([ours, other], 421), ([other, ours], 421), ([ours, ours], 421), ([], 421)):
         scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": headers,
@@ -192,6 +196,46 @@ def raw(port: int, path: str, headers: dict[str, str]) -> list[str]:
     found = connection.getresponse().headers.get_all("set-cookie") or []
     connection.close()
     return found
+
+
+async def with_an_agent(served: Served) -> None:
+    await served.story.keep.set_pin("314159")
+    await served.story.keep.agent_add("claude", "propose")
+
+
+async def test_once_there_is_an_agent_the_address_of_the_page_opens_no_session_without_the_pin(served: Served) -> None:
+    await with_an_agent(served)
+    assert (await served.get("/")).status == 200  # whoever is signed in stays so
+    served.cookie = ""
+    form = await served.get(served.web.address().removeprefix(served.web.origin))
+    assert (form.status, "set-cookie" in form.headers) == (401, False)
+    [token] = re.findall(r'name="token" value="([^"]+)"', form.body)
+    for wrong in ((token, ""), (token, "271828"), ("x", "314159"), ("", "314159")):
+        refused = await served.post("/sign-in", token=wrong[0], pin=wrong[1])
+        assert (refused.status, "set-cookie" in refused.headers) == (401, False), wrong
+    right = await served.post("/sign-in", token=token, pin="314159")
+    served.cookie = right.headers["set-cookie"].partition(";")[0]
+    assert (await served.get("/")).status == 200
+    served.cookie = ""
+    assert (await served.post("/sign-in", token=token, pin="314159")).status == 401  # it works once
+
+
+async def test_a_person_signs_in_in_a_browser_and_lands_where_they_wanted_to_go(locked: Served, tab: Tab) -> None:
+    await tab.page.goto(f"{locked.web.origin}/inputs")
+    await tab.page.get_by_label("Password").fill("correct horse")
+    await tab.page.get_by_role("button", name="Sign in").click()
+    await expect(tab.page.get_by_role("heading", name="Inputs")).to_be_visible()
+    assert tab.page.url == f"{locked.web.origin}/inputs"
+    tab.complaints.clear()  # that it was not signed in before
+
+
+async def test_once_there_is_an_agent_a_password_opens_no_session_without_the_pin(locked: Served) -> None:
+    await with_an_agent(locked)
+    form = await locked.post("/sign-in", password="correct horse")
+    assert (form.status, "set-cookie" in form.headers) == (401, False)
+    assert '<input id="pin" type="password"' in form.body
+    assert (await locked.post("/sign-in", password="correct hors", pin="314159")).status == 401
+    assert "set-cookie" in (await locked.post("/sign-in", password="correct horse", pin="314159")).headers
 
 
 async def test_with_a_password_there_is_no_token(locked: Served) -> None:

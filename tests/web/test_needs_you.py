@@ -12,7 +12,8 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import expect
 
-from keepai.model.acts import ACTS
+from keepai.model.acts import ACTS, requests_of
+from keepai.model.principals import Role
 from keepai.reading.questions import ACTIONS
 from tests.harness import js
 
@@ -52,6 +53,27 @@ async def every(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple
 def text(body: str) -> str:
     """What a page says, without its markup."""
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", body)).split())
+
+
+def buttons(body: str) -> set[str]:
+    """The acts that a page has a form for."""
+    return set(re.findall(r'name="act" value="(\w+)"', body))
+
+
+async def test_a_page_offers_only_what_the_role_of_who_looks_has(every: tuple[Served, dict[str, str]]) -> None:
+    served, flows = every
+    pages = [f"/workflows/{wf}{part}" for wf in flows.values() for part in ("", "/needs-you")]
+    with served.signed_in_as(Role.VIEWER):
+        for path in pages:
+            page = await served.get(path)
+            assert (page.status, buttons(page.body)) == (200, set()), path
+        assert "this question is not yours to answer" in page.body
+        assert '"act"' not in (await served.get("/palette")).body
+    with served.signed_in_as(Role.OPERATOR):
+        offered = {path: buttons((await served.get(path)).body) for path in pages}
+    assert not {act for each in offered.values() for act in each} - set(requests_of(Role.OPERATOR))
+    assert offered[f"/workflows/{flows['approval']}/needs-you"] == {"approve", "reject"}
+    assert offered[f"/workflows/{flows['repair']}/needs-you"] == {"reject"}, "only an owner lets a script in"
 
 
 async def test_the_card_of_an_approval_says_which_rule_asked(every: tuple[Served, dict[str, str]]) -> None:

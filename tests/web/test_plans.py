@@ -14,7 +14,7 @@ from keepai.config import load
 from keepai.doors.cli.wiring import make_channel, make_connector
 from keepai.doors.host_process import new_host
 from keepai.doors.web.page_server import PageServer
-from keepai.model.principals import Principal, Role
+from keepai.model.principals import Role
 from tests.cli.conftest import SETTINGS
 from tests.planning import conversation
 from tests.planning.conversation import answer
@@ -74,10 +74,9 @@ async def test_two_plans_run_at_once_and_no_third_begins(planned: Any) -> None:
 async def test_who_may_not_propose_has_no_box(planned: Any) -> None:
     served, server = planned
     assert "What should happen?" in (await served.get("/")).body
-    session = served.web.sessions.session(served.cookie.partition("=")[2])
-    object.__setattr__(session, "principal", Principal.person("ann", Role.VIEWER))
-    assert "What should happen?" not in (await served.get("/")).body
-    assert (await served.post("/plans", words="anything")).status == 404
+    with served.signed_in_as(Role.VIEWER):
+        assert "What should happen?" not in (await served.get("/")).body
+        assert (await served.post("/plans", words="anything")).status == 404
     assert server.asked == []
 
 

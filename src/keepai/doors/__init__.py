@@ -15,12 +15,16 @@ In reading order:
 `connections.py`     accepting connections, with limits, for all of them
 `log_repeats.py`     log lines that repeat are counted, not repeated
 `health_checks.py`   whether what Keep needs is there and works, for `keep doctor` and the page
-`certify_process.py` how a host has a script tried, in a process of its own
+`script_process.py`  how a host has a script tried, in a process of its own
+`agent_tools.py`     what agents can use: to look, to try, and to offer
+`mcp_server.py`      these tools over the Model Context Protocol: `keep mcp`
+`mcp_install.py`     how the program of an agent is told where Keep is
 `model_plans.py`     the loop in which a model writes scripts, put together for the doors
 `host_process.py`    a host made from the settings, and how it is told to end
 `dev_host.py`        a host in the foreground with its doors open: `keep dev`
 `service_host.py`    a host for a service manager, with the doors that it is told to open: `keep serve`
 `probe_port.py`      the port for machines that watch a host: health, readiness, metrics
+`example_files.py`   where the scripts of examples/ are
 `demo_folder.py`     the folder that `keep demo` works on
 `demo_postgres.py`   a PostgreSQL of its own, for `keep demo --cluster`
 `demo_host.py`       `keep demo --ui`: a host with its page that is started again each time it is killed

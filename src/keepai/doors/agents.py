@@ -43,6 +43,7 @@ class AgentSocket(RequestSocket):
     def __init__(self, keep: Keep, settings: Settings) -> None:
         people = control.socket_path(settings.ledger, keep.parts.ledger.host)
         super().__init__(keep, control.agents_path(people))
+        self._settings = settings
         self._look = LastingLook(settings.ledger, settings.policy, keep)
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="keep-agents")  # the host's loop waits for no look
 
@@ -65,16 +66,21 @@ class AgentSocket(RequestSocket):
         if agent is None:
             raise Refused(_UNKNOWN)
         act, params = request["act"], request.get("params", {})
-        if act not in READS:
+        if act not in READS and act != TOOL:
             return await control.perform(self._keep.acting_as(agent), act, params)
         if not isinstance(params, dict):
             raise Refused(f"The params of {act} must be an object.")
+        if act == TOOL:
+            from .agent_tools import AgentDesk  # here, because who asks a host need not load it
+
+            return await AgentDesk(self._keep.acting_as(agent), self._settings).answer(params)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._reading, self._look.ask, lambda look: _read(look, act, params))
 
 
 # -- reading the ledger: not acts, but what the commands of an agent are made of ------------------------
 
+TOOL = "tool"  #: asks for a tool of `agent_tools.py`, or without a name for their list
 #: What `HostReader` asks for.
 READS = frozenset({"all", "one", "bytes", "hosts", "host_of", "without_host", "change"})
 
@@ -86,11 +92,11 @@ def readable() -> frozenset[str]:
 
 def _read(look: Look, asked: str, params: dict[str, Any]) -> Any:
     if asked in ("all", "one"):
-        name = params.pop("statement", None)
+        name, given = params.get("statement"), {key: value for key, value in params.items() if key != "statement"}
         if name not in readable():
             raise Refused(f"There is no statement {str(name)[:40]!r}.")
         try:
-            return _rows(look, str(name), params, 1 if asked == "one" else ROWS_MAX)
+            return _rows(look, str(name), given, 1 if asked == "one" else ROWS_MAX)
         except (KeyError, TypeError, ValueError) as error:
             raise Refused(f"The parameters of {name} do not fit: {error!r:.100}.") from None
     if asked == "host_of":
@@ -102,10 +108,13 @@ def _read(look: Look, asked: str, params: dict[str, Any]) -> Any:
 
 def _rows(look: Look, name: str, params: dict[str, Any], most: int) -> list[dict[str, Any]]:
     rows = look.read.iterate(name, **params)
-    found = list[dict[str, Any]]()
+    found, room = list[dict[str, Any]](), control.BYTES_MAX
     try:
         for row in rows:
             found.append({key: [value.hex()] if isinstance(value, bytes) else value for key, value in row.items()})
+            room -= sum(len(value) for value in row.values() if isinstance(value, str | bytes))
+            if room < 0:
+                raise Refused(f"This is more than {control.BYTES_MAX >> 20} MiB. Ask for less, such as --last 100.")
             if len(found) == most:
                 break
         if most == ROWS_MAX and len(found) == most:

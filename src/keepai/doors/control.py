@@ -173,9 +173,10 @@ class RequestSocket:
         if not line.endswith(b"\n"):
             return None  # it broke off: nothing was asked
         try:
-            return _line({"ok": True, "result": await self.answered(_understood(line), uid)})
+            answer = _line({"ok": True, "result": await self.answered(_understood(line), uid)})
         except KeepError as error:
             return _refusal(error)
+        return answer if len(answer) <= BYTES_MAX else _TOO_LONG
 
 
 class ControlSocket(RequestSocket):
@@ -259,10 +260,10 @@ def _as_model(keep: Keep, model: object) -> Keep:
 def parsed(text: bytes) -> Any:
     """A request that arrived as JSON."""
     try:
-        request = json.loads(text)
+        request = json.loads(text, parse_int=_stored_int)
         json.dumps(request, ensure_ascii=False).encode()  # half a character is no text
     except (ValueError, RecursionError):
-        raise ParamsWrong("The request is not JSON.") from None
+        raise ParamsWrong("The request is not JSON, or has a number of more than 64 bits.") from None
     return request
 
 
@@ -271,6 +272,14 @@ def _understood(line: bytes) -> dict[str, Any]:
     if not isinstance(request, dict) or not isinstance(request.get("act"), str):
         raise Refused('The request must be {"act": …, "params": {…}}.')
     return request
+
+
+def _stored_int(digits: str) -> int:
+    """A number that a ledger can take; ValueError for any other."""
+    number = int(digits)
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ValueError(digits)
+    return number
 
 
 def check(principal: Principal, act: str, params: Any) -> None:
@@ -310,6 +319,8 @@ def _line(answer: dict[str, Any]) -> bytes:
     return json.dumps(answer).encode() + b"\n"
 
 
+_TOO_LONG = _refusal(Refused(f"The answer is longer than {BYTES_MAX:,} bytes. Ask for less, such as --last 100. If you "
+                             "asked for an act, it was done."))
 _TOO_MANY = _refusal(Refused("The host does as many acts at one time as it can. Nothing was done. Try again."))
 
 
@@ -418,7 +429,8 @@ def _raised(told: Mapping[str, Any]) -> KeepError:
 
 
 def _kinds(base: type[KeepError] = KeepError) -> dict[str, type[KeepError]]:
+    """Code → the kind of error; of several with one code, the one that the others are kinds of."""
     found = {base.code: base}
     for kind in base.__subclasses__():
-        found.update(_kinds(kind))
+        found = {**_kinds(kind), **found}
     return found

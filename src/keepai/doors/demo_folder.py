@@ -21,7 +21,8 @@ from ..connectors.kit.mail_writer import Letter, written
 from ..connectors.kit.spreadsheet import AppendRow, WrittenRow
 from ..connectors.local.sheets import LocalSheets
 from ..model.clock import SystemClock
-from ..model.errors import NotFound, OutcomeUnknown
+from ..model.errors import OutcomeUnknown
+from .example_files import example_file
 
 KEEP = (sys.executable, "-m", "keepai.doors.cli.main")
 SCRIPT = "email-to-sheets.js"
@@ -48,18 +49,9 @@ reconcile_first_s = 1        # the same
 """
 
 
-def example(name: str) -> str:
-    """An example script: part of the package where it is installed, beside it in a clone."""
-    package = Path(__file__).resolve().parents[1]
-    for folder in (package / "examples", package.parents[1] / "examples"):
-        if (folder / name).is_file():
-            return (folder / name).read_text("utf-8")
-    raise NotFound(f"The example {name} is missing. Install Keep again.")
-
-
 def script_for(sheet: str) -> str:
     """The example with a sheet; it leaves the name open, and people are shown it."""
-    return example(SCRIPT).replace('"..."', f'"{sheet}"')
+    return example_file(SCRIPT).read_text("utf-8").replace('"..."', f'"{sheet}"')
 
 
 def furnish(

@@ -15,7 +15,7 @@ from ..app import Keep
 from ..config import Settings
 from ..engine.repair import RepairHook, by_command
 from ..model.principals import MAINTAINER, OWNER, Principal
-from .certify_process import by_process
+from .script_process import ScriptProcess
 
 #: How long runs under way have to end. Then they are cut off.
 FINISH_S = 3.0
@@ -27,10 +27,11 @@ def new_host(settings: Settings, *, accept_older: bool = False, works: bool = Tr
     """A host with these settings, to be entered; what it does is done in the name of this user.
 
     Without `works` it leaves the workflows of a ledger that hosts share to others."""
+    process = ScriptProcess.of(settings)
     keep = Keep(
         settings.ledger, connectors=settings.connectors, policy=settings.policy, principal=user_here(),
         repair=_repair_hook(settings, lambda: keep.acting_as(MAINTAINER)), accept_older=accept_older,
-        channels=settings.channels, works=works, certifier=by_process(settings),
+        channels=settings.channels, works=works, certifier=process.certify if process else None,
     )
     return keep
 

@@ -17,7 +17,7 @@ from ..model.errors import ConfigError, Refused
 from ..planning.drafts import DraftCertifier, DraftTrials, ScriptDraft
 from ..planning.plan_loop import Offer, PlanLoop, PlanNews
 from ..planning.wires import ModelConnection
-from .certify_process import run_cases
+from .script_process import ScriptProcess
 
 NO_MODEL = (
     "There is no model to ask: keep.toml has no [model]. Add one, such as:\n"
@@ -46,16 +46,16 @@ class PlanDesk:
 
     def loop(
         self, offer: Offer, *, may_read: frozenset[str] = frozenset(), taken: frozenset[str] = frozenset(),
-        needs_cases: bool = True,
+        mends: str | None = None,
     ) -> PlanLoop:
-        """A loop that has asked nothing yet."""
+        """A loop that has asked nothing yet: for a new workflow, or one that `mends` the workflow of this name."""
         settings, model = self.settings, model_of(self.settings)
         assert settings.file is not None, "model_of has looked"
         file = settings.file.resolve()
         trials = DraftTrials(
-            settings.connectors, settings.policy, settings.ledger, lambda *draft: run_cases(file, *draft), self.certify,
-            may_read, taken, settings.grants)
-        return PlanLoop(model, trials, file.parent, offer, self.tell, needs_cases)
+            settings.connectors, settings.policy, settings.ledger, ScriptProcess(file).test, self.certify,
+            may_read, taken, mends, settings.grants)
+        return PlanLoop(model, trials, file.parent, offer, self.tell, needs_cases=mends is None)
 
 
 def by_model(settings: Settings, keep: Callable[[], Keep]) -> RepairHook:
@@ -74,7 +74,7 @@ def by_model(settings: Settings, keep: Callable[[], Keep]) -> RepairHook:
             found.append(Fix(draft.source, note=draft.why))
             return known.run_id
 
-        loop = PlanDesk(settings, certify).loop(offer, needs_cases=False)
+        loop = PlanDesk(settings, certify).loop(offer, mends=known.workflow)
         done = await loop.mend(known.to_json(), cases_of(settings, known.workflow))
         if not found:
             raise Refused(f"the model found no repair: {done.ended}" + (f"; {done.fault.words}" if done.fault else ""))

@@ -1,8 +1,10 @@
-"""Whether a person is there who acts: while agents are registered, a person at the terminal shows it by the PIN.
+"""Whether a person is there who acts: while agents are registered, a person shows it by the PIN.
 
-The host judges, so a command cannot leave it out. An act that an agent has too needs no PIN, and a look needs none. The
-page needs none either: its session is a person's. The PIN stops an agent that uses the command `keep`. It is no wall
-against a program of the same user that reads and writes the ledger's file itself.
+The host judges, so a command cannot leave it out. What an agent has too needs no PIN. The page asks for it once, when a
+browser signs in: whoever can start a host sees the address and chooses the password. A command that changes files
+beside the ledger, such as `keep secrets set`, asks for `confirm_presence` first (`cli/ask_host.py`). The PIN stops an
+agent that uses the command `keep`. It is no wall against a program of the same user that reads and writes the ledger's
+file itself.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ..engine import tokens_and_pins
-from ..model.acts import REQUESTS
+from ..model.acts import requests_of
 from ..model.errors import PresenceNeeded
 from ..model.principals import Role
 
@@ -20,22 +22,28 @@ if TYPE_CHECKING:
 
 
 class Presence:
-    """Judges the acts of people that come in without a session."""
+    """Judges the acts of people that come in without a session, and who begins a session."""
 
     def __init__(self, keep: Keep) -> None:
         self._keep, self._tries = keep, tokens_and_pins.PinTries(lambda: asyncio.get_running_loop().time())
 
     async def judge(self, act: str, pin: object) -> None:
         """Refuse an act that needs the PIN, and comes without it."""
-        if act not in REQUESTS or Role.PROPOSE in REQUESTS[act].roles:
+        if act in requests_of(Role.OWNER) and act not in requests_of(Role.PROPOSE):
+            await self.show(pin)
+
+    async def is_wanted(self) -> bool:
+        """Whether there is an agent, so that a person must show that they are one."""
+        return await self._keep.parts.ledger.look(tokens_and_pins.has_agents)
+
+    async def show(self, pin: object) -> None:
+        """Refuse whoever does not show that they are a person, if that is wanted."""
+        if not await self.is_wanted():
             return
-        ledger = self._keep.parts.ledger
-        if not await ledger.look(tokens_and_pins.has_agents):
-            return
-        kept = await ledger.look(tokens_and_pins.pin_kept)
+        kept = await self._keep.parts.ledger.look(tokens_and_pins.pin_kept)
         if kept is None or not isinstance(pin, str):
             raise PresenceNeeded(
-                "Agents are registered here, so an act of a person needs the PIN, typed at a terminal, or the page. "
-                "Nothing was done."
+                "Agents are registered here, so an act of a person needs the PIN, typed at a terminal, or a page on "
+                "which somebody has signed in with it. Nothing was done."
             )
         await self._tries.judge(pin, kept)

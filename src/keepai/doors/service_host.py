@@ -61,6 +61,7 @@ class ServiceDoors:
     page: PagePlace | None = None
     probes: tuple[str, int] | None = None
     api: tuple[str, int] | None = None
+    mcp: tuple[str, int] | None = None
 
 
 async def run_service(settings: Settings, doors: ServiceDoors, log: ServiceLog) -> str | None:
@@ -91,11 +92,16 @@ async def run_service(settings: Settings, doors: ServiceDoors, log: ServiceLog) 
 async def _open(
     others: AsyncExitStack, keep: Keep, settings: Settings, doors: ServiceDoors, log: ServiceLog,
 ) -> None:
-    """Open the page, the probes and the API, if they are wanted."""
+    """Open what is wanted of the page, the port for agents, the probes and the API."""
     if doors.page:
         web = await others.enter_async_context(PageServer(keep, settings, doors.page.address, doors.page.port))
         once = "" if web.sessions.has_password else " (this address works once)"
         log.note("host", f"shows its page at {web.address()}{once}")
+    if doors.mcp:
+        from .mcp_server import McpPort  # here, because it needs a package that is an extra
+
+        port = await others.enter_async_context(McpPort(keep, settings, doors.mcp))
+        log.note("host", f"serves agents at {port.url}")
     if doors.probes:
         probes = await others.enter_async_context(ProbePort(keep, settings, doors.probes))
         log.note("host", f"answers probes at {probes.origin}/healthz, /readyz and /metrics")

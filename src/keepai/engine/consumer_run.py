@@ -62,7 +62,7 @@ async def execute(context: RunContext) -> Run | None:
         return None
     if context.run.phase is Phase.MUTATED:
         await _advance(context, Phase.EMITTING)
-    return await _next(context, wishes)
+    return await _next(context, wishes, chosen)
 
 
 async def _prepare(context: RunContext) -> tuple[Chosen, Mutation | None]:
@@ -162,7 +162,7 @@ async def _advance(context: RunContext, phase: Phase, outcome: str | None = None
     )
 
 
-async def _next(context: RunContext, wishes: Wishes) -> Run | None:
+async def _next(context: RunContext, wishes: Wishes, chosen: Chosen | None) -> Run | None:
     run, parts = context.run, context.parts
     assert run.outcome is not None, run
     publications: tuple[Publication, ...] = ()
@@ -171,7 +171,9 @@ async def _next(context: RunContext, wishes: Wishes) -> Run | None:
     if context.handler.has_next:
         await _check_result(context)
         publications, state, gate = await follow_up(context)
-        idle = not publications and state in (None, context.state)
+        # A run that is compared must be recorded whole: if prepare is, so is a next that does nothing.
+        whole = bool(context.reserved) or (chosen is not None and chosen.prepared.recorded is not None)
+        idle = not whole and not publications and state in (None, context.state)
         recorded = context.recorded(gate, made_of((), publications, state), idle=idle)
     nothing_taken = not context.reserved
     end = ConsumerEnd(

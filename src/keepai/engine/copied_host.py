@@ -20,7 +20,7 @@ from ..ledger.base import Reader
 from ..ledger.opening import copy, open_ledger, open_reader
 from ..ledger.rows import run_record
 from ..ledger.transitions import workflows
-from ..model.errors import KeepError
+from ..model.errors import KeepError, Refused
 from ..model.records import Mutation, Run
 from ..model.states import OPEN, MutationStatus, Reason, Status
 from ..notices.base import Message
@@ -40,10 +40,8 @@ MUTATIONS_MAX = 50
 SECONDS_MAX = 5.0
 
 
-class NotTried(KeepError):
+class NotTried(Refused):
     """It cannot be tried on a copy."""
-
-    code = "not_tried"
 
 
 @dataclass

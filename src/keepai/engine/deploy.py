@@ -127,6 +127,11 @@ async def foresee(
         parts, source, workflow_id=workflow_id, grants=grants, author=author, impact="safe", strand=True, actor=actor,
         configured=configured, cases=cases,
     )
+    return await foreseen(parts, planned)
+
+
+async def foreseen(parts: Parts, planned: Plan) -> DeployVerdict:
+    """What a deploy that is planned would do to everything that is open."""
     if planned.same or planned.existing is None:
         return _verdict(planned, Outlook())
     try:

@@ -8,6 +8,7 @@ it is another by then, nothing is accepted: the proposal is shown anew.
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
@@ -24,7 +25,7 @@ from ..model.permissions import Grant, Mode, from_text, grant_of
 from ..model.principals import PrincipalKind
 from ..model.records import Proposal
 from ..model.states import ProposalStatus
-from .deploy import Deployment, Grants, Plan, bound, deployment_of, plan
+from .deploy import Deployment, Grants, Plan, bound, deployment_of, foreseen, plan
 from .host_parts import Parts
 from .shadow import shadow
 
@@ -100,13 +101,18 @@ async def gather(
 
 
 async def _evidence(parts: Parts, planned: Plan) -> dict[str, Json]:
-    """What a script would do beside the work that is there: how things were at that moment.
+    """What a script would do beside the work that was done, and to what is open: how things were at that moment.
 
     Only names and numbers are kept of it: what was worked on is content, and is not kept for longer than that."""
     if planned.existing is None:
         return {"shadow": None, "verdict": None}
     report = await shadow(parts, planned.existing["id"], planned.version.source)
-    return {"verdict": None, "shadow": {
+    verdict = await foreseen(parts, planned)
+    fates = Counter((each.what.value, each.kind) for each in verdict.things)
+    return {"verdict": {
+        "fates": [{"what": what, "kind": kind, "count": number} for (what, kind), number in sorted(fates.items())],
+        "more": verdict.more,
+    }, "shadow": {
         "words": report.words, "runs": report.runs, "same": report.same, "changed": report.changed,
         "not_comparable": report.not_comparable, "not_shown": report.not_shown,
         "differing": [{

@@ -189,6 +189,7 @@ class Made:
 
     calls: list[NotedCall] = field(default_factory=list)
     taken: list[tuple[str, str]] = field(default_factory=list)  # events: (topic, messageId)
+    items: list[tuple[str, str]] = field(default_factory=list)  # that were not done when it came to them: (id, title)
     inputs: tuple[Registration, ...] = ()
     events: tuple[Publication, ...] = ()
     state: str | None = None  # None: it stays
@@ -402,6 +403,7 @@ class ShadowItems(Items):
             given.check_whole()
             if row is not None and row["created_at"] <= run.updated_at:
                 return {**row, "status": ItemStatus.DONE}
+        self._made.items.append((name, title))
         if row is None:
             return {"id": f"new item {name}", "external_id": name, "title": title, "attempt": 1,
                     "status": ItemStatus.PROCESSING}
@@ -417,6 +419,7 @@ class ShadowItems(Items):
         """The worker died: what was noted did not happen."""
         await super().begin_again()
         self._made.calls.clear()
+        self._made.items.clear()
 
     async def perform(self, operation: Operation, unit: Unit) -> str:
         """Note a call, and answer it as it was answered then."""

@@ -112,13 +112,14 @@ def key_of(params: Json) -> str:
 
 def made_of(inputs: Iterable[Registration], publications: Iterable[Publication], state: str | None) -> str:
     """A hash of what a step brought about: inputs, events and the state that it leaves."""
-    found = sha256()
-    for each in inputs:
-        found.update("\0".join((each.source, each.type, each.external_id, each.title, "\n")).encode())
-    for event in publications:
-        found.update("\0".join((event.topic, event.message_id, event.payload, *event.causes, "\n")).encode())
-    found.update(b"" if state is None else state.encode())
-    return found.hexdigest()[:32]
+    things = [
+        *(("input", each.source, each.type, each.external_id, each.title) for each in inputs),
+        *(("event", each.topic, each.message_id, each.payload, *each.causes) for each in publications),
+        ("state", *([] if state is None else [state])),
+    ]
+    # Each with its lengths, so that no other things give the same bytes.
+    whole = "".join("\0".join((str([len(text) for text in thing]), *thing)) for thing in things)
+    return sha256(whole.encode()).hexdigest()[:32]
 
 
 def _event(row: Row) -> Json:

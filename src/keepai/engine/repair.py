@@ -168,6 +168,8 @@ async def _offered(parts: Parts, known: Evidence) -> tuple[Fix | None, str]:
             answer = await parts.repair(known)
     except TimeoutError:
         return None, f"the repair hook did not answer within {parts.policy.repair_s:g} s"
+    except Refused as refusal:
+        return None, refusal.message
     except Exception as error:
         return None, f"the repair hook raised {type(error).__name__}: {error}"
     if answer is None:

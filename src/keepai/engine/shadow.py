@@ -17,6 +17,7 @@ from ..ledger.rows import run_record
 from ..ledger.transitions.events import Publication
 from ..model.codec import Json, digest, same, stored
 from ..model.errors import KeepError, LedgerStopped, NotFound, Refused, ScriptInvalid
+from ..model.operations import Step
 from ..model.records import Record, Run
 from ..model.states import MutationStatus
 from ..script.check import check
@@ -39,7 +40,7 @@ ADDED, MISSING = "added", "missing"  # beside `changed`, what came of one thing 
 class ShadowDifference(Record):
     """One thing that a recorded run did and the new script would not do so, or the other way round."""
 
-    kind: str  # "mutation", "taken" (an event that is reserved), "input", "event" or "state"
+    kind: str  # "mutation", "taken" (an event that is reserved), "item" (begun), "input", "event" or "state"
     verdict: str  # CHANGED, ADDED or MISSING
     name: str  # a capability such as `sheets.appendRow`, a topic, or the source of an input
     identity: Json  # by which the two were found to be the same thing
@@ -188,12 +189,15 @@ async def _again(parts: Parts, recorded: RecordedRun, before: Loaded) -> Made:
 
 
 def _is_as_recorded(parts: Parts, recorded: RecordedRun, made: Made) -> bool:
-    """Whether a script does what the run did: the same calls, the same events taken, and all else by its hash."""
+    """Whether a script does what the run did: the same calls, the same events and items taken, all else by its hash."""
     sent, run = sent_by(recorded), recorded.run
     taken = [(row["topic"], row["message_id"]) for row in recorded.reserved]
     if run.outcome == SKIPPED or any(row["status"] == MutationStatus.SKIPPED for row in recorded.mutations):
         raise NotRecorded("a person skipped what the run wanted to send")
     if made.stops is not None or made.taken != taken or len(made.calls) != len(sent):
+        return False
+    routine = recorded.steps.get(Step.ROUTINE.value)
+    if routine is not None and {id for id, _ in made.items} != routine.open_items:
         return False
     if not all(same_call(parts, a, b) for a, b in zip(sent, made.calls, strict=True)):
         return False
@@ -205,6 +209,7 @@ def _differences(parts: Parts, old: Made, new: Made) -> Iterator[ShadowDifferenc
     """What two scripts do otherwise, given the same."""
     yield from _calls(parts, old.calls, new.calls)
     yield from _listed("taken", old.taken, new.taken, lambda each: each, lambda each: each[0])
+    yield from _listed("item", old.items, new.items, lambda each: each[:1], lambda each: each[1])
     if new.stops is not None:
         return  # what follows is not known
     yield from _listed(

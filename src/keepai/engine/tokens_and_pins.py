@@ -84,7 +84,7 @@ class PinTries:
             wait_s = self._closed_until - self._time()
             if wait_s > 0:
                 raise Refused(f"Too many wrong PINs were tried. The next one is judged in {wait_s:.0f} s. Nothing was "
-                              "done. The page needs no PIN.")
+                              "done. A browser that is signed in to the page may act.")
             if await asyncio.to_thread(is_pin, pin, kept):
                 self._wrong = 0
                 return

@@ -39,6 +39,7 @@ class Act:
     answers: str | None = None  # for an answer that `resolve` takes: the kind of question
     permits: bool = False  # it can change what a workflow may do
     brings: tuple[tuple[str, str], ...] = ()  # machine and target of the moves of its subject that it causes
+    lets_in: str | None = None  # the prefix of those among its subjects that are scripts: for them it needs an owner
 
     @property
     def command(self) -> str:
@@ -120,7 +121,7 @@ ACTS: Mapping[str, Act] = MappingProxyType({
         _PEOPLE, ("approval", "repair"), _ID, "Allow exactly the call, or the repair, that `keep todo` shows.",
         "keep approve {0}", "{0} is approved: exactly what was shown is done, once.",
         "Approve", "exactly this is done, once", "Exactly this is done, once.", permits=True,
-        brings=(("approval", "approved"),)),
+        brings=(("approval", "approved"),), lets_in="fix"),
     "reject": Act(
         _PEOPLE, ("approval", "repair"), _ID, "Refuse the call, or the repair, that `keep todo` shows.",
         "keep reject {0}",
@@ -245,11 +246,21 @@ LOOKS: Mapping[str, LookRequest] = MappingProxyType({
         "wf": _TEXT, "source": _TEXT, "last": Param((int, type(None))), "since": Param((int, str, type(None)))}),
     "evidence": LookRequest(frozenset(Role), {"wf": _TEXT}),
     "remedies": LookRequest(frozenset(Role), {"id": _TEXT}),
+    "proposals": LookRequest(frozenset(Role), {"wf": Param((str, type(None))), "limit": Param((int, type(None)))}),
+    "proposal": LookRequest(frozenset(Role), {"id": _TEXT}),
+    "confirm_presence": LookRequest(_OWNER, {}),
     # It runs a script that nobody has let in yet, and reads for real if that is wanted: for those who may deploy it.
     "verdict": LookRequest(ACTS["deploy"].roles, {
         **{name: param for name, param in ACTS["deploy"].params.items() if name != "strand"},
         "rehearse": Param((bool,))}),
 })
+
+
+def has(role: Role | None, act: str, on: str = "") -> bool:
+    """Whether a role has an act, on what has this id: only an owner lets a script in, whatever the act is called."""
+    known = ACTS[act]
+    lets_in = known.lets_in is not None and on.partition("_")[0] == known.lets_in
+    return role in (_OWNER if lets_in else known.roles)
 
 
 def requests_of(role: Role | None) -> Mapping[str, Mapping[str, Param]]:

@@ -93,6 +93,7 @@ class DraftTrials:
     certify: DraftCertifier
     may_read: frozenset[str] = frozenset()  # what a rehearsal may read for real; without it none is held
     taken: frozenset[str] = frozenset()  # names that a new workflow must not have
+    mends: str | None = None  # the workflow that is mended: a draft of another name would not have its rules
     configured: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # what keep.toml grants
 
     async def first_fault(self, draft: ScriptDraft, tell: Callable[[str], None]) -> DraftFault | None:
@@ -124,6 +125,8 @@ class DraftTrials:
             more = f" and {len(checked.errors) - 1} more" if len(checked.errors) > 1 else ""
             facts: list[Json] = [dict(vars(each)) for each in checked.findings[:SHOWN_MAX]]
             return DraftFault("check", f"line {first.line}: {first.message}{more}", facts)
+        if self.mends is not None and draft.name != self.mends:
+            return DraftFault("check", f"a repair keeps the name of its workflow, {self.mends!r}")
         if draft.name in self.taken:
             return DraftFault("check", f"there is a workflow named {draft.name!r} already: give yours another name")
         return None

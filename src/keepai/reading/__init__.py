@@ -32,6 +32,7 @@ In reading order:
 `shadow_words.py`        what a new script would do otherwise than recorded runs, in sentences
 `digest.py`              what came in, went out and failed in a span of time
 `notice_texts.py`        questions and the digest as messages to people
+`whole_thing.py`        everything that is known of one thing
 `metrics.py`            what monitoring reads
 `everything_shown.py`   all of that, piece by piece, to be compared at two places
 `excerpt.py`             the line of a script that an error points at

@@ -21,6 +21,7 @@ from ..script.manifest import Handler, HandlerKind, Manifest
 from ..script.manifest import from_text as manifest_from
 from .call_sentences import operation_words, sentence
 from .diffs import DiffLine, changes
+from .verdict_words import fates_in_words, lost
 from .wording import count, one_line
 from .workflow_details import schedule_text
 
@@ -225,6 +226,8 @@ def _proof(facts: Mapping[str, Any]) -> Iterator[str]:
         for run in beside["differing"][:_OUTPUTS_SHOWN]:
             what = ", ".join(f"{each['name']} {each['verdict']}" for each in run["differences"])
             yield f"{run['run_id']} of “{run['handler']}”: {what or run['verdict'].replace('_', ' ')}"
+    if verdict := facts["verdict"]:
+        yield f"Of what is open, {fates_in_words(verdict['fates'])}" if verdict["fates"] else "Nothing is open"
     yield f"keep check finds {count(len(facts['findings']), 'warning')}" if facts["findings"] else (
         "keep check finds nothing wrong")
 
@@ -235,6 +238,7 @@ def _warnings(facts: Mapping[str, Any]) -> Iterator[str]:
         yield "It has no certificate that holds: nobody has tried what happens when something goes wrong."
     if facts["shadow"] and facts["shadow"]["changed"]:
         yield f"It would do something else than before in {count(facts['shadow']['changed'], 'recorded run')}."
+    yield from lost(facts["verdict"]["fates"] if facts["verdict"] else ())
     for each in facts["findings"]:
         yield f"Line {each['line']}: {each['message']}"
 

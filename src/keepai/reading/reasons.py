@@ -163,9 +163,9 @@ def of_item(item: Row, runs: Sequence[Run], mutations: Sequence[Mutation]) -> st
     applied = sum(m.status is MutationStatus.APPLIED for m in mutations)
     again = f" This is attempt {item['attempt']}: a person had it worked on again." if item["attempt"] > 1 else ""
     again += "".join(f" Nobody knows whether “{m.preview}” happened." for m in mutations if m.status in DOUBTFUL)
-    done = f"{count(applied, 'mutation')} of it applied"
+    done = f"{count(applied, 'output')} went out for it" if applied else "nothing went out for it"
     if item["status"] in _ENDED_ITEMS:
-        return f"{_ENDED_ITEMS[item['status']]}; {done} in all.{again}"
+        return f"{_ENDED_ITEMS[item['status']]}; {done}{' in all' if applied else ''}.{again}"
     if item["held_by"] is None:
         if item["status"] == "processing":
             return f"It waits for its routine {item['handler']!r} to come to it; {done}.{again}"
@@ -180,7 +180,7 @@ def of_input(
 ) -> str:
     """What came of an input; `waiting` is how many of its events wait."""
     applied = sum(m.status is MutationStatus.APPLIED for m in mutations)
-    came = f"“{row['title']}” led to {count(len(events), 'event')} and {count(applied, 'applied mutation')}"
+    came = f"“{row['title']}” led to {count(len(events), 'event')} and {count(applied, 'output')}"
     if row["waiting"]:
         return f"{came}; {count(waiting, 'event')} not taken yet."
     if row["status"] == "skipped":

@@ -12,6 +12,7 @@ _VERBS = {
     ("mutation", "added"): "it would also send", ("mutation", "missing"): "it would no longer send",
     ("mutation", "changed"): "it would send something else:",
     ("taken", "added"): "it would also take", ("taken", "missing"): "it would no longer take",
+    ("item", "added"): "it would also work on the item", ("item", "missing"): "it would no longer work on the item",
     ("input", "added"): "it would also register", ("input", "missing"): "it would no longer register",
     ("event", "added"): "it would also publish", ("event", "missing"): "it would no longer publish",
     ("event", "changed"): "it would publish otherwise:", ("state", "changed"): "it would remember something else:",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,27 @@ def fate_groups(things: Sequence[Mapping[str, Any]]) -> list[FateGroup]:
         ) for (what, came, kind, words), those in groups.items()
     ]
     return sorted(found, key=lambda each: list(LABELS).index(each.fate))
+
+
+def fates_in_words(fates: Sequence[Mapping[str, Any]]) -> str:
+    """How many open things have which fate; those that a person must know of first."""
+    found: dict[str, list[str]] = {}
+    for each in fates:
+        found.setdefault(each["what"], []).append(count(each["count"], each["kind"]))
+    return "; ".join(f"{LABELS[fate]}: {', '.join(found[fate])}" for fate in LABELS if fate in found)
+
+
+def lost(fates: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What speaks against a version: the open things that come to nothing under it."""
+    for each in fates:
+        if words := _LOST.get(Fate(each["what"])):
+            yield words.format(count(each["count"], each["kind"]))
+
+
+_LOST: Mapping[Fate, str] = {
+    Fate.NOBODY: "Nobody would take {} any more.", Fate.VOID: "{} would become void, without an answer.",
+    Fate.GIVEN_UP: "{} would be given up, for it has no such handler.",
+}
 
 
 def _came(thing: Mapping[str, Any]) -> str:

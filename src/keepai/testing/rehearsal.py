@@ -21,6 +21,7 @@ from ..ledger.base import Reader
 from ..ledger.opening import copy
 from ..model.clock import SystemClock
 from ..model.codec import Json
+from ..model.operations import Kind
 from ..model.policy import Policy
 from ..model.records import Escalation, Mutation, Record, Run, Workflow
 from ..model.states import MutationStatus
@@ -78,9 +79,11 @@ class Rehearsal(Record):
 
 async def rehearse(
     path: str | Path, source: str, grants: Grants, connectors: Sequence[Connector], policy: Policy,
-    strand: bool = False, configured: Configured = None,
+    strand: bool = False, configured: Configured = None, *, reads_granted_only: bool = False,
 ) -> Rehearsal:
-    """Try a script on a copy of the ledger at `path`, if there is one. Raises what a deploy would."""
+    """Try a script on a copy of the ledger at `path`, if there is one. Raises what a deploy would.
+
+    With `reads_granted_only` it reads only what the workflow may read now, under the rules of these grants."""
     with tempfile.TemporaryDirectory(prefix="keep-rehearsal-") as folder:
         copied = Path(folder) / "keep.db"
         await asyncio.to_thread(copy, path, copied, SystemClock())
@@ -89,18 +92,20 @@ async def rehearse(
         async with Keep(copied, connectors=muted, policy=replace(policy, certified="off")) as keep:
             others = await keep.workflows()
             deployed = await keep.deploy(source, grants=grants, strand=strand, configured=configured)
-            return await _rehearse(keep, source, deployed, others, stage)
+            return await _rehearse(keep, source, deployed, others, stage, reads_granted_only)
 
 
 async def _rehearse(
     keep: Keep, source: str, deployed: Deployment, others: Sequence[Workflow], stage: Muting,
+    reads_granted_only: bool,
 ) -> Rehearsal:
     workflow_id, ledger = deployed.workflow_id, keep.parts.ledger
     real = await ledger.look(modes_of, keep.parts, workflow_id)
     await _leave_alone(keep, others, workflow_id)
     input, mutation, run = [
         await _newest(keep, workflow_id, each) for each in ("look_inputs", "look_mutations", "look_runs")]
-    await keep.deploy(source, grants=_everything(keep, source))
+    allowed = _allowed(keep, source, real, reads_granted_only)
+    await keep.deploy(source, grants=allowed)
     await keep.run_now(workflow_id)
     await _run(keep, workflow_id, stage)
     inputs = [RegisteredInput(each.source, each.type, each.external_id, each.title)
@@ -182,11 +187,13 @@ async def _leave_alone(keep: Keep, others: Sequence[Workflow], workflow_id: str)
             await keep.resume(each.id)
 
 
-def _everything(keep: Keep, source: str) -> Grants:
-    """Every capability is allowed: nothing can be sent here, and nobody is there to be asked."""
-    manifest = check(source, keep.parts.surface).manifest
+def _allowed(keep: Keep, source: str, real: Mapping[str, str], reads_granted_only: bool) -> Grants:
+    """Every mutation is allowed, for none can be sent here. A read is real: if there is a rule for it, that holds."""
+    surface = keep.parts.surface
+    manifest = check(source, surface).manifest
     assert manifest is not None, "it was just deployed"
-    return dict.fromkeys(manifest.capabilities, "allow")
+    return {name: "allow" for name in manifest.capabilities if surface.kind(name) is Kind.MUTATION
+            or (name not in real and not reads_granted_only)}
 
 
 def _held(mutation: Mutation, handler: str, grants: Mapping[str, str], assumed: bool) -> UnsentMutation:

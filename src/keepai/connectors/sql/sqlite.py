@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from ...model import crash_points
 from ...model.codec import INTEGER_MAX, Json, encode
 from ...model.errors import (
+    ConfigError,
     ConnectorError,
     OutcomeUnknown,
     PermissionDenied,
@@ -51,6 +52,17 @@ REFUSED: Mapping[str, type[ConnectorError]] = MappingProxyType({
 })
 #: Constraints that concern other rows, so that a person may be able to help.
 _OF_THE_WORLD = ("UNIQUE", "FOREIGN KEY", "PRIMARY KEY")
+
+
+def make_database(path: Path, statements: str) -> None:
+    """Make a file with tables, for somebody who has none yet. `ConfigError` if it cannot be made."""
+    import apsw
+
+    try:
+        with closing(apsw.Connection(str(path))) as database:
+            database.execute(statements)
+    except apsw.Error as error:
+        raise ConfigError(f"{path} cannot be made: {error}.") from None
 
 
 class SqliteDialect:

@@ -18,11 +18,11 @@ Looking: `status.py` (also digest), `list_commands.py` (inputs, outputs, items, 
 Acting: `act_commands.py`, `answer_many.py` (approve, reject); `deliveries_command.py` (deliveries, replay);
 `proposal_commands.py` (propose, proposals, accept, decline).
 Scripts: `script_commands.py` (check, deploy, fix) with `script_files.py`, `cases_command.py` (test),
-`certify_command.py` with `certify_worker.py` (certify), `shadow_command.py`, `rollback.py`,
+`certify_command.py` with `script_worker.py` (certify), `shadow_command.py`, `rollback.py`,
 `contract.py` (test-connector), `plan_command.py` (plan, repair).
-Setting up: `init.py` (also types), `connect.py` with `connect_tools.py`, `connect_api.py`, `signing.py` and
-`secret_input.py`, `secrets.py`, `notify.py`, `doctor.py`, `db.py`.
+Setting up: `init.py` (also types) with `init_templates.py`, `connect.py` with `connect_tools.py`, `connect_api.py`,
+`signing.py` and `secret_input.py`, `secrets.py`, `notify.py`, `doctor.py`, `db.py`.
 Hosts: `dev.py` with `auto_deploy.py`, `serve.py`, both with `narrator.py`; `demo.py` and `demo_cluster.py`, both on
 `demo_stage.py`; `hosts.py` (hosts, host).
-Who may act: `principal_commands.py` (agent, user).
+Who may act: `principal_commands.py` (agent, user), `mcp_command.py` (mcp).
 """

@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from ...app import Keep
-from ...model.errors import LedgerUnusable, PresenceNeeded
+from ...engine import tokens_and_pins
+from ...model.errors import LedgerOlder, LedgerUnusable, NotFound, PresenceNeeded, Refused
 from ...model.principals import Principal
 from .. import control
 from ..host_process import new_host
@@ -35,6 +36,26 @@ def ask_host(
     result = _act(session, act, params, first, model, pin)
     _pins.append(pin)
     return result
+
+
+def require_presence(session: CommandSession) -> None:
+    """Have a person show that they are there before a command changes what lies beside the host's own acts: secrets,
+    keep.toml, or where the ledger is. Nothing is asked without agents. The running host judges; without one, this
+    process does."""
+    try:
+        with session.look(tells=True) as look:
+            if not tokens_and_pins.has_agents(look.read):
+                return
+            kept = tokens_and_pins.pin_kept(look.read)
+    except (NotFound, LedgerOlder):
+        return  # no ledger is there, so nobody has registered an agent
+    pin = _pins[-1] if _pins else ask_at_terminal("PIN")
+    try:
+        session.ask("confirm_presence", {}, pin=pin)
+    except control.NoHost:
+        if kept is None or not tokens_and_pins.is_pin(pin, kept):
+            raise Refused("That is not the PIN. Nothing was done.") from None
+    _pins.append(pin)
 
 
 _pins: list[str] = []  # the one that the host has found right

@@ -19,8 +19,8 @@ from ...reading.wording import count
 from ...testing.certify.try_script import try_script
 from ...testing.fixtures import SUFFIX, read
 from .. import control
-from ..certify_process import SECONDS_MAX, from_json
 from ..host_process import new_host
+from ..script_process import SECONDS_MAX, from_json
 from .command_session import CommandSession, agent_token, with_json, with_session
 from .script_files import cases_beside, read_script, say_refused
 from .text import echo, echo_json, plain, say

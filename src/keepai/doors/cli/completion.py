@@ -77,8 +77,9 @@ def completion(shell: str, as_json: bool) -> None:
     """
     kind = get_completion_class(shell)
     assert kind is not None, shell
-    root = click.get_current_context().find_root().command
-    code = click.shell_completion.ShellComplete.source(kind(root, {}, "keep", "_KEEP_COMPLETE"))
+    root = click.get_current_context().find_root()
+    name = root.info_name or "keep"  # or `keepai`, if that was typed
+    code = click.shell_completion.ShellComplete.source(kind(root.command, {}, name, f"_{name.upper()}_COMPLETE"))
     if as_json:
         echo_json({"shell": shell, "script": code})
     else:

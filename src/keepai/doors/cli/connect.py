@@ -29,6 +29,7 @@ from ...vault.file import replace as replace_file
 from ..health_checks import FAIL, OK, HealthLine, check_connector
 from ..webhooks import deliveries_placed
 from . import secret_input
+from .ask_host import require_presence
 from .command_session import CommandSession, with_json, with_session
 from .connect_api import kept_document, suggest_lookups, tell_suggestions
 from .connect_tools import choose_tools, lock_tools, tell_tools
@@ -71,6 +72,7 @@ def connect(
     Of an OpenAPI document (document=FILE or a URL) it takes the operations that you name; a URL is fetched, and kept
     beside keep.toml. With --suggest it looks for look-up rules.
     """
+    require_presence(session)
     settings = session.settings()
     file = settings.file or Path(session.config or "keep.toml")
     there = connection(file, name)

@@ -23,7 +23,7 @@ from ...reading.everything_shown import everything_shown
 from ...reading.wording import count, size
 from ..host_process import new_host
 from ..webhooks import carry_deliveries
-from .ask_host import ask_host
+from .ask_host import ask_host, require_presence
 from .command_session import CommandSession, with_json, with_session
 from .text import echo, echo_json, field, plain, say
 from .wiring import secrets_file
@@ -115,6 +115,8 @@ def move(session: CommandSession, to: str, dry_run: bool, as_json: bool) -> None
     new one becomes the ledger. If it is cut off at any moment, exactly one of the two is the ledger: type the same
     again. Nothing is deleted at the old place. Deliveries of webhooks are carried along; secrets stay where they are.
     """
+    if not dry_run:
+        require_presence(session)
     settings, target = session.settings(connectors=True), typed_place(to)
     clock = SystemClock()
     now = clock.now_ms()
@@ -166,6 +168,7 @@ def accept_older(session: CommandSession, as_json: bool) -> None:
     sent, so nothing can be looked up: look in the outside systems yourself, and skip what must not happen again. Every
     workflow's account records who accepted it.
     """
+    require_presence(session)
     settings = session.settings(connectors=True)
     was_older = asyncio.run(_accepted(settings))
     if as_json:

@@ -10,50 +10,71 @@ import click
 
 from ...config import Settings
 from ...connectors.base import check_name
+from ...connectors.sql.sqlite import make_database
 from ...connectors.typescript import declare
 from ...model.errors import ConfigError, Refused
 from .command_session import CommandSession, with_json, with_session
-from .text import echo, echo_json, say
+from .init_templates import FIRST, Template, next_steps, template_called, templates
+from .text import echo, echo_json, say, table
 
-#: What is made → the file of the template that it is.
-FILES = {
-    "keep.toml": "keep.toml", "invoices.js": "invoices.js", "invoices.test.toml": "invoices.test.toml",
-    "AGENTS.md": "AGENTS.md", ".gitignore": "gitignore", "mail/new/1.example": "first.mail",
-}
 TYPES = "keep.d.ts"
-SCRIPT = "invoices.js"
 
 
 @click.command()
 @click.argument("folder", default=".", type=click.Path(file_okay=False))
+@click.option("--template", metavar="NAME", help="Begin with another workflow; --templates lists them.")
+@click.option("--templates", "listing", is_flag=True, help="List the templates, and make nothing.")
 @click.option("--connector", metavar="NAME", help="Make a connector of your own instead, and how to test it.")
 @with_json
-def init(folder: str, connector: str | None, as_json: bool) -> None:
+def init(folder: str, template: str | None, listing: bool, connector: str | None, as_json: bool) -> None:
     """Make a folder with a workflow that works at once.
 
     It files e-mails of a local mail folder into a local sheet: a script, its cases for `keep test`, keep.toml, the
     types of `ctx` for editors, and AGENTS.md, which tells coding agents how to write another. If one of the files
     exists already, none is made, and nothing is overwritten.
 
+    With --template the workflow is one of the recipes instead. What it needs stands in for the real thing where it can:
+    a mail folder, sheets, a database, an inbox for webhooks on this machine.
+
     With --connector it makes NAME.py, a connector of forty lines, and NAME_contract.py, with which
     `keep test-connector` tests it. Neither needs a folder of its own.
     """
     place = Path(folder)
-    if connector is not None:
+    if listing + (template is not None) + (connector is not None) > 1:
+        raise click.UsageError("--template, --templates and --connector do different things. Name one of them.")
+    if listing:
+        _list_templates(as_json)
+    elif connector is not None:
         _make_connector(place, folder, connector, as_json)
-        return
-    wanted = dict.fromkeys(name.partition("/")[0] for name in (*FILES, TYPES) if name != ".gitignore")
-    _refuse_overwriting(place, wanted)
-    made = [name for name in FILES if name != ".gitignore" or not (place / name).exists()]
-    for name in made:
-        _make_folder((place / name).parent)
-        write(place / name, files(__package__).joinpath("template", FILES[name]).read_text("utf-8"))
-    write(place / TYPES, declared(CommandSession(config=str(place / "keep.toml")).settings(connectors=True)))
-    made.append(TYPES)
-    if as_json:
-        echo_json({"folder": folder, "files": made})
     else:
-        echo(*_told(folder, made))
+        _make_workflow(place, folder, template_called(template or FIRST), as_json)
+
+
+def _list_templates(as_json: bool) -> None:
+    found = templates()
+    if as_json:
+        echo_json([{"name": each.name, "does": each.does, "connectors": each.connectors} for each in found])
+        return
+    echo(*table(("TEMPLATE", "WHAT IT DOES"), [(each.name, each.does) for each in found], flexible=1),
+         "", "Make one: keep init FOLDER --template NAME")
+
+
+def _make_workflow(place: Path, folder: str, template: Template, as_json: bool) -> None:
+    wanted = [name for name in (*template.files, *template.databases, TYPES) if name != ".gitignore"]
+    _refuse_overwriting(place, dict.fromkeys(name.partition("/")[0] for name in wanted))
+    made = {name: text for name, text in template.files.items() if name != ".gitignore" or not (place / name).exists()}
+    for name, text in made.items():
+        _make_folder((place / name).parent)
+        write(place / name, text)
+    for name, statements in template.databases.items():
+        make_database(place / name, statements)
+    write(place / TYPES, declared(CommandSession(config=str(place / "keep.toml")).settings(connectors=True)))
+    names = [*made, *template.databases, TYPES]
+    if as_json:
+        echo_json({"folder": folder, "files": names})
+    else:
+        go = [] if folder == "." else [f"  cd {folder}"]
+        echo(f"Made {', '.join(names)}.", "Go on with:", *go, *next_steps(template))
 
 
 def _make_connector(place: Path, folder: str, name: str, as_json: bool) -> None:
@@ -85,17 +106,6 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"{folder} cannot be made: {error.strerror}.") from None
-
-
-def _told(folder: str, made: list[str]) -> list[str]:
-    go = [] if folder == "." else [f"  cd {folder}"]
-    return [
-        f"Made {', '.join(made)}.", "Go on with:", *go,
-        "  keep test                             # the workflow's own cases",
-        f"  keep deploy {SCRIPT} --grant all   # make it active, and let it read mail and write rows",
-        "  keep dev                              # run it; Ctrl-C ends it",
-        "  keep inputs invoices                  # what came in, and what came of it",
-    ]
 
 
 # -- types --------------------------------------------------------------------------------------------

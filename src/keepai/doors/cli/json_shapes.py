@@ -53,7 +53,8 @@ _PLANNED: dict[str, Shape] = {
 }
 SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "demo": {"": {"ok": YES, "*": ANY}},
-    "init": {"": {"folder": TEXT, "files": [TEXT]}},
+    "init": {"": {"folder": TEXT, "files": [TEXT]},
+             "with --templates": [{"name": TEXT, "does": TEXT, "connectors": [TEXT]}]},
     "plan": {"": _PLANNED, "with --write-prompts": {"files": [TEXT]}},
     "repair": {"": _PLANNED},
     "check": {"": [_FINDING]},
@@ -124,6 +125,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "agent add": {"": {"agent": TEXT, "role": TEXT, "token": TEXT}},
     "agent list": {"": [_LET_IN]},
     "agent remove": {"": _ACT},
+    "mcp install": {"": {"agent": TEXT, "target": TEXT, "files": [TEXT]}},
     "agent pin": {"": _ACT},
     "user add": {"": {"user": TEXT, "role": TEXT, "token": TEXT}},
     "user list": {"": [_LET_IN]},

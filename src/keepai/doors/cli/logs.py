@@ -10,6 +10,7 @@ import click
 from ...model.clock import iso
 from ...model.records import Traced
 from ...reading.look import Look
+from ...reading.whole_thing import traced_line
 from ...reading.wording import clock
 from . import names
 from .command_session import CommandSession, with_json, with_session
@@ -63,17 +64,8 @@ def _print(entries: list[Entry], as_json: bool) -> None:
         if as_json:
             echo_json_line(_data(*entry))
         else:
-            echo(line(f"{clock(entry[2].at)} {entry[1]}.{entry[2].step} {log_lines(entry[2])}", width()))
+            echo(line(f"{clock(entry[2].at)} {entry[1]}.{entry[2].step} {traced_line(entry[2])}", width()))
 
 
 def _data(place: tuple[int, int], handler: str, traced: Traced) -> dict[str, Any]:
     return {**traced.to_json(), "handler": handler, "at": iso(traced.at)}
-
-
-def log_lines(traced: Traced) -> str:
-    """One thing that a run did, on one line."""
-    if traced.kind != "call":
-        return f"{traced.kind} {traced.name}: {traced.answer or ''}"
-    took = f"  {traced.duration_ms} ms" if traced.duration_ms is not None else ""
-    answer = f"failed: {traced.error}" if traced.error else f"→ {traced.answer}"
-    return f"{traced.name}({traced.args or ''}) {answer}{took}"

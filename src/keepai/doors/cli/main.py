@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
@@ -64,6 +65,7 @@ COMMANDS = {
     "notify": "notify:notify",
     "agent": "principal_commands:agent",
     "user": "principal_commands:user",
+    "mcp": "mcp_command:mcp",
     "hosts": "hosts:hosts",
     "host": "hosts:host",
     "db": "db:db",
@@ -80,8 +82,8 @@ GROUPS = {
 #: What the commands of an agent are: they work on its own files, look, or are acts that a role of agents has.
 OF_AGENTS = frozenset({
     "check", "types", "test", "certify", "fix", "status", "watch", "todo", "inputs", "outputs", "items", "runs", "show",
-    "why", "logs", "graph", "blast", "digest", "propose", "proposals", "withdraw", "pause", "hosts", "completion",
-    "help", "version",
+    "why", "logs", "graph", "blast", "digest", "propose", "proposals", "withdraw", "pause", "hosts", "mcp",
+    "completion", "help", "version",
 })
 
 
@@ -186,8 +188,8 @@ def keep(ctx: click.Context, config: str | None, db: str | None) -> None:
 
 
 def main() -> None:
-    """Run the command line of this process."""
-    keep(prog_name="keep")
+    """Run the command line of this process, as `keep` or, where another tool has that name, as `keepai`."""
+    keep(prog_name="keepai" if os.path.basename(sys.argv[0]) == "keepai" else "keep")
 
 
 if __name__ == "__main__":

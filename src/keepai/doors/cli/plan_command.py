@@ -22,9 +22,9 @@ from ...planning import prompts
 from ...planning.drafts import ScriptDraft
 from ...planning.plan_loop import PlanNews, PlanResult
 from .. import control
-from ..certify_process import SECONDS_MAX, by_process, from_json
 from ..host_process import new_host
 from ..model_plans import NO_MODEL, PlanDesk, cases_of
+from ..script_process import SECONDS_MAX, ScriptProcess, from_json
 from . import names
 from .ask_host import ask_host
 from .command_session import CommandSession, with_json, with_session
@@ -115,9 +115,9 @@ class _Desk:
             return from_json(await asyncio.to_thread(
                 control.ask, self.settings.ledger, "certify", {"source": source, "cases": cases, "script": script},
                 SECONDS_MAX, None, self.principal))
-        certifier = by_process(self.settings)
-        assert certifier is not None, "a plan needs a keep.toml"
-        done = await certifier(source, cases, script)
+        process = ScriptProcess.of(self.settings)
+        assert process is not None, "a plan needs a keep.toml"
+        done = await process.certify(source, cases, script)
         if done.passed:
             async with new_host(self.settings, works=False) as keep:
                 await keep.acting_as(self.principal).keep_certificate(source, cases, done)
@@ -153,7 +153,7 @@ async def _mended(
     async def offer(draft: ScriptDraft, work: dict[str, Json]) -> str:
         return str(await desk.act("fix", wf=wf, source=draft.source, note=draft.why))
 
-    loop = desk.plans().loop(offer, may_read=may_read, needs_cases=False)
+    loop = desk.plans().loop(offer, may_read=may_read, mends=str(workflow["name"]))
     return await loop.mend(evidence, cases_of(settings, str(workflow["name"])), words)
 
 

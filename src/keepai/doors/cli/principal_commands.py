@@ -39,9 +39,15 @@ def add(session: CommandSession, name: str, scope: str, as_json: bool) -> None:
     on, acts of people need the PIN or the page, and scripts that are saved are proposed and no longer deployed. If
     there is no PIN yet, this asks for one.
     """
+    _told(PrincipalKind.AGENT, name, scope, let_in(session, name, scope),
+          "Start the agent with KEEP_AGENT_TOKEN set to it.", as_json)
+
+
+def let_in(session: CommandSession, name: str, scope: str) -> str:
+    """Register an agent; gives its token. If there is no PIN yet, a person chooses one first."""
     if _pin_kept(session) is None:
         _new_pin(session)
-    _add(session, PrincipalKind.AGENT, name, scope, "Start the agent with KEEP_AGENT_TOKEN set to it.", as_json)
+    return str(ask_host(session, "agent_add", name=name, role=scope))
 
 
 @agent.command("list")
@@ -94,7 +100,8 @@ def add_user(session: CommandSession, name: str, role: str, as_json: bool) -> No
     The token is printed once; Keep has only its hash. With it the person, or a program of theirs, uses the API that
     `keep serve --api ADDRESS:PORT` opens. The account names them in what they do.
     """
-    _add(session, PrincipalKind.PERSON, name, role, "Send it to the API as `Authorization: Bearer TOKEN`.", as_json)
+    token = str(ask_host(session, "user_add", name=name, role=role))
+    _told(PrincipalKind.PERSON, name, role, token, "Send it to the API as `Authorization: Bearer TOKEN`.", as_json)
 
 
 @user.command("list")
@@ -114,12 +121,11 @@ def remove_user(session: CommandSession, name: str, as_json: bool) -> None:
     _remove(session, PrincipalKind.PERSON, name, as_json)
 
 
-def _add(session: CommandSession, kind: PrincipalKind, name: str, role: str, then: str, as_json: bool) -> None:
-    token = ask_host(session, f"{LET_IN[kind]}_add", name=name, role=role)
+def _told(kind: PrincipalKind, name: str, role: str, token: str, then: str, as_json: bool) -> None:
     if as_json:
         echo_json({LET_IN[kind]: name, "role": role, "token": token})
         return
-    echo(str(token))
+    echo(token)
     say(f"This is the token of {plain(name)}, shown this once. {then}")
 
 

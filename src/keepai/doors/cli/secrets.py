@@ -13,6 +13,7 @@ from ...reading.wording import count
 from ...vault.keys import KeyPlaces
 from ...vault.vault import Vault
 from . import secret_input
+from .ask_host import require_presence
 from .command_session import CommandSession, with_json, with_session
 from .text import did_you_mean, echo, echo_json, plain, say, table
 from .wiring import connections, vault_of
@@ -64,6 +65,7 @@ def states(settings: Settings, vault: Vault) -> list[dict[str, Any]]:
 @with_session
 def set_(session: CommandSession, name: str, secret: str, source: str | None, as_json: bool) -> None:
     """Store a secret of the connection NAME, in place of the one before."""
+    require_presence(session)
     settings = session.settings(connectors=True)
     what = _declared(settings, name, secret)
     if source is None and secret_input.at_terminal():
@@ -103,6 +105,7 @@ def rotate(session: CommandSession, home: Any, as_json: bool) -> None:
     The secrets themselves stay the same: change them where they come from, then `keep secrets set`. A new passphrase is
     asked for, or taken from KEEP_NEW_PASSPHRASE. Restart a host that was started with the old one.
     """
+    require_presence(session)
     settings = session.settings()
     vault = vault_of(settings)
     new = KeyPlaces(settings.key_file, os.environ.get(ENV_NEW_PASSPHRASE) or None, secret_input.passphrase_prompt())
@@ -123,6 +126,7 @@ def rotate(session: CommandSession, home: Any, as_json: bool) -> None:
 @with_session
 def delete(session: CommandSession, name: str, secret: str | None, as_json: bool) -> None:
     """Delete a secret of the connection NAME, or all of them."""
+    require_presence(session)
     gone = vault_of(session.settings()).delete(name, secret)
     if as_json:
         echo_json({"connection": name, "deleted": gone})

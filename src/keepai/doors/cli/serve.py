@@ -7,18 +7,17 @@ import sys
 
 import click
 
-from ...config import API, PROBES, place_of
+from ...config import PROBES, place_of
 from ..dev_host import PagePlace
 from ..service_host import ServiceDoors, ServiceLog, run_service
 from .command_session import CommandSession, with_json, with_session
 from .wiring import unlock_secrets
 
 
-def _place(_context: click.Context, option: click.Parameter, text: str | None) -> tuple[str, int] | None:
+def _place(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[str, int] | None:
     place = place_of(text) if text is not None else None
     if text is not None and place is None:
-        usual = API if option.name == "api" else PROBES
-        raise click.BadParameter(f"write an address and a port, such as {usual}")
+        raise click.BadParameter(f"write an address and a port, such as {PROBES}")
     return place
 
 
@@ -32,11 +31,13 @@ def _place(_context: click.Context, option: click.Parameter, text: str | None) -
               help="Answer what watches this host there: /healthz, /readyz, /metrics. Nobody signs in.")
 @click.option("--api", metavar="ADDRESS:PORT", callback=_place,
               help="Open the API there: acts and lists over HTTP with JSON. Each request needs a token.")
+@click.option("--mcp", metavar="ADDRESS:PORT", callback=_place,
+              help="Serve agents there over the Model Context Protocol, each with its token.")
 @with_json
 @with_session
 def serve(
     session: CommandSession, page: bool, address: str | None, port: int | None, probes: tuple[str, int] | None,
-    api: tuple[str, int] | None, as_json: bool,
+    api: tuple[str, int] | None, mcp: tuple[str, int] | None, as_json: bool,
 ) -> None:
     """Run the workflows here for a service manager.
 
@@ -53,6 +54,7 @@ def serve(
     log, closed = ServiceLog(as_json), unlock_secrets(settings)
     if closed:
         log.note("secrets", closed)
-    doors = ServiceDoors(PagePlace(address, port) if page else None, probes or settings.probes, api or settings.api)
+    doors = ServiceDoors(PagePlace(address, port) if page else None, probes or settings.probes, api or settings.api,
+                         mcp or settings.mcp)
     why = asyncio.run(run_service(settings, doors, log))
     sys.exit(1 if why else 0)

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...model.acts import ACTS, Act
+from ...model.acts import ACTS, Act, has
 from ...model.clock import parse_iso
+from ...model.principals import Role
 from ...model.records import Escalation, Run
 from ...reading import offered_acts
 from ...reading.call_sentences import sentence_of
@@ -63,30 +64,26 @@ class Card:
     place: Excerpt | None  # in the script
     changes: tuple[str, ...]  # of a repair: the lines of a unified diff
     shadowed: tuple[ShownRun, ...]  # of a repair: recorded runs that would not be the same
+    mends: bool  # a new version of the script would answer it
 
     @property
     def kind(self) -> str:
         """What kind of question it is, in a word."""
         return "repair" if offered_acts.is_repair(self.question) else self.question.kind
 
-    @property
-    def mends(self) -> bool:
-        """Whether a new version of the script would answer it."""
-        return "deploy" in self.question.actions
 
-
-def cards(look: Look, questions: Iterable[Escalation]) -> list[Card]:
-    """One card per question."""
+def cards(look: Look, questions: Iterable[Escalation], role: Role | None) -> list[Card]:
+    """One card per question, with the answers that this role has."""
     names = {row["id"]: str(row["name"]) for row in look.read.all("workflow_all")}
-    return [_card(look, each, offered_acts.workflow_name(each, names)) for each in questions]
+    return [_card(look, each, offered_acts.workflow_name(each, names), role) for each in questions]
 
 
-def forms_of_steps(steps: Iterable[StepAhead], workflow_id: str) -> list[AnswerForm]:
-    """What a person may do about something that asks no question."""
+def forms_of_steps(steps: Iterable[StepAhead], workflow_id: str, role: Role | None) -> list[AnswerForm]:
+    """What a person of this role may do about something that asks no question."""
     found = [(act, step) for step in steps if step.kind == "person" for act in offered_acts.offered(step.acts)]
     return [
         _answer(act, step.subject or "", workflow_id, step.capability, offered_acts.meaning(act))
-        for act, step in found if ACTS[act].label
+        for act, step in found if ACTS[act].label and has(role, act, step.subject or "")
     ]
 
 
@@ -98,7 +95,7 @@ def source_of(look: Look, run: Run) -> str:
     return str(row["source"])
 
 
-def _card(look: Look, question: Escalation, name: str) -> Card:
+def _card(look: Look, question: Escalation, name: str, role: Role | None) -> Card:
     facts: Mapping[str, Any] = question.facts
     rows, same = differences(facts["applied"], facts["wanted"]) if "wanted" in facts else ([], 0)
     found = {each: _moment(facts.get(each)) for each in _MOMENTS}
@@ -107,9 +104,10 @@ def _card(look: Look, question: Escalation, name: str) -> Card:
     arrives_s = None if until is None else max(0, math.ceil((until - look.now_ms) / 1000))
     return Card(
         question, offered_acts.heading(question), sentence_of(facts), name, _why(facts),
-        _answers(question), _later(question), moments, arrives_s, tuple(rows), same,
+        _answers(question, role), _later(question, role), moments, arrives_s, tuple(rows), same,
         _place(look, question), _changes(look, question),
         shown_runs(facts["trial"]["report"]) if facts.get("trial") else (),
+        "deploy" in question.actions and has(role, "deploy"),
     )
 
 
@@ -125,14 +123,14 @@ def _why(facts: Mapping[str, Any]) -> str:
     return f"This {why.removeprefix(said)}" if why.startswith(said) else why
 
 
-def _answers(question: Escalation) -> tuple[AnswerForm, ...]:
+def _answers(question: Escalation, role: Role | None) -> tuple[AnswerForm, ...]:
     capability = question.facts.get("capability")
     if question.kind == "proposal":
         return ()  # it is judged on its own page, which shows all of it
+    answers = [(act, offered_acts.subject(question, act)) for act in offered_acts.offered(question.actions)]
     return tuple(
-        _answer(act, offered_acts.subject(question, act), question.workflow_id, str(capability),
-                offered_acts.meaning(act, question))
-        for act in offered_acts.offered(question.actions) if ACTS[act].label
+        _answer(act, on, question.workflow_id, str(capability), offered_acts.meaning(act, question))
+        for act, on in answers if ACTS[act].label and has(role, act, on)
     )
 
 
@@ -141,10 +139,13 @@ def _answer(name: str, subject: str, workflow_id: str, capability: str | None, m
     return AnswerForm(name, act, params, meaning)
 
 
-def _later(question: Escalation) -> tuple[LaterAnswer, ...]:
+def _later(question: Escalation, role: Role | None) -> tuple[LaterAnswer, ...]:
     found = question.facts.get("possible_from")
     later = found.items() if isinstance(found, dict) else ()
-    return tuple(LaterAnswer(offered_acts.meaning(act, question), _moment(when), str(when)) for act, when in later)
+    return tuple(
+        LaterAnswer(offered_acts.meaning(act, question), _moment(when), str(when))
+        for act, when in later if has(role, act, offered_acts.subject(question, act))
+    )
 
 
 def _moment(text: object) -> int | None:

@@ -26,6 +26,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..presence import Presence
 from .sessions import BrowserSession, Sessions, same
 
 BODY_BYTES_MAX = 1 << 20
@@ -61,8 +62,11 @@ class Refusal:
 
     status: int
     told: str
+    token: str = ""  # with which somebody wants to sign in
+    pin: bool = False  # whether the PIN is wanted for that
 
 
+PIN_TOO = "Agents are registered here, so whoever signs in types the PIN as well."
 STRANGER = Refusal(401, "Only you may see this page, and this browser is not signed in.")
 
 
@@ -118,8 +122,11 @@ Welcome = Callable[[BrowserSession], Response]
 class Guard:
     """The middleware; `refuse` makes the page that tells why, `welcome` the one after signing in."""
 
-    def __init__(self, app: ASGIApp, sessions: Sessions, names: PageNames, refuse: Refuse, welcome: Welcome) -> None:
-        self._app, self._sessions, self._names, self._refuse, self._welcome = app, sessions, names, refuse, welcome
+    def __init__(
+        self, app: ASGIApp, sessions: Sessions, presence: Presence, names: PageNames, refuse: Refuse, welcome: Welcome,
+    ) -> None:
+        self._app, self._sessions, self._presence, self._names = app, sessions, presence, names
+        self._refuse, self._welcome = refuse, welcome
         # Cookies ignore ports. With the port and a random part in the name, two hosts on one machine do not sign each
         # other out, and no other program can set this cookie.
         self._of_port = f"keep_{names.port}_"
@@ -140,7 +147,7 @@ class Guard:
             return self._refuse(request, wrong), receive
         session = self._sessions.session(request.cookies.get(self.cookie, ""))
         request.scope.setdefault("state", {})["session"] = session
-        entered = self._enter(request, session)
+        entered = await self._enter(request, session)
         if entered:
             return entered, receive
         if session is None and not request.url.path.startswith(PUBLIC):
@@ -161,12 +168,15 @@ class Guard:
             return Refusal(403, "This form was not sent from a page of Keep. Nothing was done.")
         return None
 
-    def _enter(self, request: Request, session: BrowserSession | None) -> Response | None:
-        """Sign in a browser that has the token. The token works once, and is removed from the address."""
+    async def _enter(self, request: Request, session: BrowserSession | None) -> Response | None:
+        """Sign in a browser that has the token, or ask it for the PIN first. The token works once, and is removed from
+        the address."""
         given = request.query_params.get("token")
         if request.method != "GET" or request.url.path != "/" or not given or self._sessions.has_password:
             return None
-        cookie = self._sessions.enter_with_token(given)
+        if self._sessions.fits(given) and await self._presence.is_wanted():
+            return self._refuse(request, Refusal(401, PIN_TOO, given, pin=True))
+        cookie = self._sessions.enter(given)
         if cookie is not None:
             return self.signed_in(request, cookie)
         if session is not None:

@@ -18,6 +18,7 @@ from ...reading.activity import ActivityCounts
 from ..connections import listening
 from ..http_server import HttpServer, http_bounds
 from ..live import LiveUpdates
+from ..presence import Presence
 from .guard import LOCALHOST, Guard, PageNames, is_loopback
 from .plans import BegunPlans
 from .render import Assets, Renderer
@@ -98,7 +99,8 @@ class PageServer:
     def _app(self) -> Guard:
         assets = Assets()
         renderer = Renderer(assets, THINGS)
-        here = Site(self._keep, self.looks, self.live, self.sessions, renderer, LINKS, self._activity, self.plans)
+        here = Site(self._keep, self.looks, self.live, self.sessions, Presence(self._keep), renderer, LINKS,
+                    self._activity, self.plans)
         return make(here, self._names, assets, self._demo.routes() if self._demo else ())
 
     @property

@@ -104,17 +104,17 @@ class Sessions:
         self._token = secrets.token_urlsafe(24)
         return self._token
 
-    def enter_with_token(self, given: str) -> str | None:
-        """A new session's cookie for the right token, which is then spent."""
-        if self._token is None or not same(given, self._token):
+    def fits(self, given: str) -> bool:
+        """Whether this is the password, or without one the token, which is not spent yet."""
+        if self._password is not None:
+            return hmac.compare_digest(_hash(given), self._password)
+        return self._token is not None and same(given, self._token)
+
+    def enter(self, given: str) -> str | None:
+        """A new session's cookie for the right password, or for the right token, which is then spent."""
+        if not self.fits(given):
             return None
         self._token = None
-        return self._begin()
-
-    def enter_with_password(self, given: str) -> str | None:
-        """A new session's cookie for the right password."""
-        if self._password is None or not hmac.compare_digest(_hash(given), self._password):
-            return None
         return self._begin()
 
     def session(self, cookie: str) -> BrowserSession | None:

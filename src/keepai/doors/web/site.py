@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from ...model.acts import has
 from ...reading.activity import ActivityCounts
 from ...reading.look import Look
 from ..live import LiveUpdates
+from ..presence import Presence
 from .guard import Refusal
 from .plans import BegunPlans
 from .render import Renderer
@@ -58,6 +61,7 @@ class Site:
     looks: LookThreads
     live: LiveUpdates
     sessions: Sessions
+    presence: Presence
     renderer: Renderer
     links: tuple[NavLink, ...]
     activity: ActivityCounts
@@ -97,7 +101,7 @@ async def show(request: Request, template: str, read: Read, status: int = 200) -
 
     def make(look: Look) -> str:
         frame = _frame(look, request, here.links)
-        more = {"notes": notes, "seen": seen}
+        more = {"notes": notes, "seen": seen, "has": partial(has, who.principal.role), "role": who.principal.role}
         return here.renderer.page(template, {**frame, **more, **read(look, request)})
 
     return HTMLResponse(await here.looks.read(make), status)

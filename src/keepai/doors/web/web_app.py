@@ -17,10 +17,10 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 
 from ...model.acts import Param, requests_of
-from ...model.errors import KeepError, LedgerUnusable, NotFound, Refused
+from ...model.errors import KeepError, LedgerUnusable, NotFound, PresenceNeeded, Refused
 from .. import control
 from ..live import STREAMS_MAX
-from .guard import SIGN_IN, Guard, PageNames, Refusal
+from .guard import PIN_TOO, SIGN_IN, Guard, PageNames, Refusal
 from .pages import (
     health_page,
     lists_pages,
@@ -56,7 +56,7 @@ def make(here: Site, names: PageNames, assets: Assets, first: Sequence[Route] = 
     handlers = {HTTPException: _http, KeepError: _keep, LedgerUnusable: _ledger}
     app = Starlette(routes=[*first, *app_routes(assets)], exception_handlers=handlers)
     guard = Guard(
-        app, here.sessions, names, lambda request, refusal: _refused(here, request, refusal),
+        app, here.sessions, here.presence, names, lambda request, refusal: _refused(here, request, refusal),
         lambda who: HTMLResponse(here.renderer.page("entered.html", {"csrf": who.csrf})),
     )
     app.state.site, app.state.guard = here, guard
@@ -85,16 +85,28 @@ async def _live(request: Request) -> Response:
 
 
 async def _sign_in(request: Request) -> Response:
-    """Sign in with the right password. After wrong tries from the same address, a try waits a few seconds."""
+    """Sign in with the right password, or the token of an address; once there is an agent, with the PIN as well.
+
+    After wrong tries from the same address, a try waits a few seconds."""
     here: Site = site(request)
-    address = request.client.host if request.client else ""
+    form, address = request.state.form, request.client.host if request.client else ""
     if not await here.sessions.tries.turn(address):
         told = "Too many sign-ins from your address at the same time: Keep did not check this one. Try again."
         return _refused(here, request, Refusal(429, told))
-    cookie = here.sessions.enter_with_password(request.state.form.get("password", ""))
-    here.sessions.tries.judged(address, is_right=cookie is not None)
+    given = form.get("password" if here.sessions.has_password else "token", "")
+    here.sessions.tries.judged(address, is_right=here.sessions.fits(given))
+    if not here.sessions.fits(given):
+        told = "That is not the password." if here.sessions.has_password else "Each address works once."
+        return _refused(here, request, Refusal(401, told))
+    try:
+        await here.presence.show(form.get("pin"))
+    except PresenceNeeded:
+        return _refused(here, request, Refusal(401, PIN_TOO, form.get("token", ""), pin=True))
+    except Refused as error:
+        return _refused(here, request, Refusal(401, error.message, form.get("token", ""), pin=True))
+    cookie = here.sessions.enter(given)
     if cookie is None:
-        return _refused(here, request, Refusal(401, "That is not the password."))
+        return _refused(here, request, Refusal(401, "Another browser has signed in with this address meanwhile."))
     guard: Guard = request.app.state.guard
     return guard.signed_in(request, cookie)
 

@@ -19,7 +19,7 @@ from ....reading.left_items import left_actions
 from ....reading.look import Look
 from ..cards import cards
 from ..filters import filters, paging, place
-from ..site import NavLink, page
+from ..site import NavLink, page, session
 from ..timeline import lines
 
 LINKS = (
@@ -54,7 +54,7 @@ def _input(look: Look, request: Request) -> Mapping[str, Any]:
     asked = [question for question in look.views.needs_you(look.now_ms, wf["id"])
              if waits & {question.run_id, question.facts.get("item_id")}]
     return {
-        "wf": wf, "input": found, "explained": explained, "cards": cards(look, asked),
+        "wf": wf, "input": found, "explained": explained, "cards": cards(look, asked, session(request).principal.role),
         "story": lines(look.read, explained.story),
     }
 

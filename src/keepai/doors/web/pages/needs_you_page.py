@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from ....model.acts import has
 from ....model.errors import KeepError, Refused
 from ....model.records import Escalation
 from ....reading.call_sentences import sentence_of
@@ -58,7 +59,7 @@ def _needs_you(look: Look, request: Request) -> Mapping[str, Any]:
     kind, sought, picked = asked.get("kind", ""), asked.get("text", "").strip()[:TEXT_MAX], asked.get("q", "")
     found = look.views.needs_you(look.now_ms, wf["id"] if wf else None)
     kept = {name: value for name, value in (("kind", kind), ("text", sought)) if value}
-    entries = _entries(look, found, request.url.path, kept)
+    entries = _entries(look, found, request, kept)
     shown = [each for each in entries if kind in ("", each.kind) and _fits(each, sought)]
     at = next((place for place, each in enumerate(shown) if each.id == picked), 0)
     following = [*shown[at + 1:], *shown[:at]]
@@ -68,19 +69,22 @@ def _needs_you(look: Look, request: Request) -> Mapping[str, Any]:
     return {
         "wf": wf, "entries": shown, "kinds": sorted({each.kind for each in entries}), "kind": kind,
         "sought_question": sought, "classes": CLASSES, "bulk": bulk, "bulk_ids": ",".join(bulk),
-        "card": next(iter(cards(look, [chosen] if chosen else [])), None),
+        "card": next(iter(cards(look, [chosen] if chosen else [], session(request).principal.role)), None),
         "gone": bool(picked) and all(each.id != picked for each in found),
         "picked": bool(shown) and shown[at].id == picked, "all": everything,
         "here": following[0].href if following else everything, "stay": shown[at].href if shown else everything,
     }
 
 
-def _entries(look: Look, found: Iterable[Escalation], path: str, kept: Mapping[str, str]) -> list[QuestionEntry]:
+def _entries(
+    look: Look, found: Iterable[Escalation], request: Request, kept: Mapping[str, str],
+) -> list[QuestionEntry]:
     names = {row["id"]: str(row["name"]) for row in look.read.all("workflow_all")}
     return [
         QuestionEntry(
             each.id, sentence_of(each.facts) or str(each.facts.get("why") or each.title), heading(each),
-            each.kind, workflow_name(each, names), _address(path, {**kept, "q": each.id}), in_bulk(each))
+            each.kind, workflow_name(each, names), _address(request.url.path, {**kept, "q": each.id}),
+            in_bulk(each) and has(session(request).principal.role, "approve", each.id))
         for each in found
     ]
 

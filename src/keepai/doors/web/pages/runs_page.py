@@ -12,6 +12,7 @@ from starlette.routing import Route
 from ....ledger.rows import mutation_record, run_record
 from ....model.codec import stored
 from ....model.errors import KeepError
+from ....model.principals import Role
 from ....model.records import Run
 from ....model.states import OPEN, Status
 from ....reading import lists
@@ -25,7 +26,7 @@ from ....reading.waterfall import WIDTH, duration_text, ticks, waterfall
 from ... import control
 from ..cards import Card, cards, forms_of_steps, source_of
 from ..filters import filters, paging
-from ..site import NavLink, acting, page, show
+from ..site import NavLink, acting, page, session, show
 from ..timeline import lines
 from .lists_pages import of_one_or_all
 
@@ -55,15 +56,15 @@ def _run(look: Look, request: Request) -> Mapping[str, Any]:
         "title": lists.title_of(run), "trigger": TRIGGERS.get(run.trigger, run.trigger),
         "lasted": None if run.state in OPEN else duration_text(run.updated_at - run.created_at),
         "story": lines(look.read, explained.story),
-        **_stands(look, run, explained), **_did(look, run), **_script(look, run),
+        **_stands(look, run, explained, session(request).principal.role), **_did(look, run), **_script(look, run),
     }
 
 
-def _stands(look: Look, run: Run, explained: Explanation) -> dict[str, Any]:
-    """What lets it go on: the question that it puts, or what else a person may do."""
+def _stands(look: Look, run: Run, explained: Explanation, role: Role | None) -> dict[str, Any]:
+    """What lets it go on: the question that it puts, or what else a person of this role may do."""
     asked = [each for each in look.views.needs_you(look.now_ms, run.workflow_id) if each.run_id == run.id]
-    found: list[Card] = cards(look, asked)
-    answers = [] if found or run.state not in OPEN else forms_of_steps(explained.moved_by, run.workflow_id)
+    found: list[Card] = cards(look, asked, role)
+    answers = [] if found or run.state not in OPEN else forms_of_steps(explained.moved_by, run.workflow_id, role)
     return {"cards": found, "classes": CLASSES, "answers": answers}
 
 

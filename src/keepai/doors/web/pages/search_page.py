@@ -9,14 +9,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from ....model.acts import ACTS
+from ....model.acts import ACTS, has
 from ....model.ids import number_of
 from ....reading import lists
 from ....reading.look import Look
 from ....reading.reasons import TRIGGERS
 from ....reading.waterfall import duration_text
 from ..filters import TEXT_MAX
-from ..site import NavLink, show, site
+from ..site import NavLink, session, show, site
 
 LINKS: tuple[NavLink, ...] = ()
 THINGS = {
@@ -60,7 +60,8 @@ async def _palette(request: Request) -> Response:
         name, id = str(row["name"]), str(row["id"])
         entries += [{"label": f"{name}: {link.label}" if link.path != "/workflows/{wf}" else name, "kind": "workflow",
                      "href": link.path.replace("{wf}", id)} for link in links if "{wf}" in link.path]
-        for act in (("pause", "run_now") if row["status"] == "active" else ("resume",)):
+        acts = ("pause", "run_now") if row["status"] == "active" else ("resume",)
+        for act in [each for each in acts if has(session(request).principal.role, each)]:
             fields = {"act": act, "p.wf": id, "p.shown": str(shown), "told": f"{name}: {ACTS[act].done}"}
             entries.append({"label": f"{ACTS[act].label}: {name}", "kind": "act", "act": fields})
     return JSONResponse(entries)

@@ -7,7 +7,8 @@
   const NAME = "keep.token", WANTED = "keep.wanted", { token: fresh, wanted } = document.body.dataset;
   if (wanted) localStorage.setItem(WANTED, location.pathname + location.search);  // where somebody wanted to go who must sign in first
   addEventListener("formdata", (event) => {
-    if (event.target.getAttribute("method") === "post") event.formData.set("csrf", localStorage.getItem(NAME) ?? "");
+    const isOurs = event.target.getAttribute("method") === "post" && !event.formData.get("csrf");  // signing in has its own
+    if (isOurs) event.formData.set("csrf", localStorage.getItem(NAME) ?? "");
   });
   if (fresh) {
     const then = localStorage.getItem(WANTED) ?? "/";
