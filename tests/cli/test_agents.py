@@ -133,6 +133,8 @@ async def test_a_read_that_fails_says_so_and_the_next_one_is_answered(served: Se
     with pytest.raises(LedgerUnusable, match="datatype mismatch"):  # looked up twice, for a connection may be lost
         await served.ask(token, "all", **asked, limit="x")
     assert await served.ask(token, "all", **asked, limit=5) == []
+    with pytest.raises(Refused, match="must be an object"):
+        await served.ask(token, "tool", name="status", params=[1])
 
 
 async def test_once_there_is_an_agent_acts_of_people_need_the_pin(tmp_path: Path) -> None:

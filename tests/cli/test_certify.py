@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from keepai import Keep
 from keepai.model.acts import ACTS
-from tests.cli.conftest import Place
+from tests.cli.conftest import SETTINGS, Place
 
 SCRIPT = """export default Keep.workflow({
   name: "daily",
@@ -36,20 +39,40 @@ def daily(place: Place) -> Place:
     return place
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """A folder that holds what `keep certify` kept, and what it printed: made once and copied."""
+    place = Place(tmp_path_factory.mktemp("kept"))
+    (place.folder / "keep.toml").write_text(SETTINGS, "utf-8")
+    (place.folder / "daily.js").write_text(SCRIPT, "utf-8")
+    (place.folder / "daily.test.toml").write_text(CASES, "utf-8")
+    with contextlib.chdir(place.folder):
+        [done] = place.json("certify", "daily.js")
+    return place.folder, done
+
+
+@pytest.fixture
+def certified(daily: Place, kept: tuple[Path, Any]) -> Place:
+    """As after `keep certify daily.js`."""
+    shutil.copytree(kept[0], daily.folder, dirs_exist_ok=True)
+    return daily
+
+
 def words(place: Place) -> str:
     return str(place.json("deploy", "daily.js")["certificate"]["words"])
 
 
-def test_what_passes_gets_a_certificate_that_deploy_and_show_tell(daily: Place) -> None:
-    assert "nobody has tried" in words(daily)
-    [done] = daily.json("certify", "daily.js")
+def test_what_passes_gets_a_certificate_that_deploy_and_show_tell(
+    certified: Place, kept: tuple[Path, Any],
+) -> None:
+    daily, done = certified, kept[1]
     assert (done["passed"], done["kept"], done["broken"], done["contracts"]) == (True, True, [], {"sheets": "built in"})
     assert words(daily) == f"certified: {done['trials']} trials"
     assert daily.json("show", "daily")["certificate"] == words(daily)
 
 
-def test_a_certificate_is_void_when_something_that_it_names_changes(daily: Place) -> None:
-    daily.json("certify", "daily.js")
+def test_a_certificate_is_void_when_something_that_it_names_changes(certified: Place) -> None:
+    daily = certified
     (daily.folder / "daily.test.toml").write_text(CASES.replace("a row a day", "one row"), "utf-8")
     assert words(daily) == "not certified any more: its cases changed since"
     (daily.folder / "daily.test.toml").write_text(CASES, "utf-8")

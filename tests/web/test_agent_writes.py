@@ -64,7 +64,7 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     (tmp_path / "keep.toml").write_text(TEMPLATE.joinpath("keep.toml").read_text("utf-8"), "utf-8")
     (tmp_path / "mail" / "new").mkdir(parents=True)
     (tmp_path / "mail" / "new" / "1.example").write_text(TEMPLATE.joinpath("first.mail").read_text("utf-8"), "utf-8")
-    settings = load(tmp_path / "keep.toml", tmp_path / "keep.db", {}, make_connector, make_channel)
+    settings = load(tmp_path / "keep.toml", tmp_path / "other.db", {}, make_connector, make_channel)
     async with (new_host(settings) as keep, AgentSocket(keep, settings),
                 PageServer(keep, settings, None, port=0) as web,
                 mcp_server.McpPort(keep, settings, ("127.0.0.1", 0)) as port):
@@ -82,7 +82,7 @@ async def test_an_agent_reads_writes_tries_and_proposes_and_a_person_accepts(des
     from mcp import StdioServerParameters
 
     program = StdioServerParameters(
-        command=sys.executable, args=["-m", "keepai.doors.cli.main", "--db", str(desk.folder / "keep.db"), "mcp"],
+        command=sys.executable, args=["-m", "keepai.doors.cli.main", "--db", str(desk.settings.ledger), "mcp"],
         env={**os.environ, ENV_AGENT_TOKEN: desk.token}, cwd=desk.folder)
     async with SdkClient(program) as agent:
         offered = {tool.name for tool in (await agent.list_tools()).tools}

@@ -48,7 +48,10 @@ class AgentDesk:
     async def answer(self, asked: Mapping[str, Any]) -> Any:
         """What a request gives: the result of the tool that it names, or without a name the list of all."""
         if "name" in asked:
-            return await self.use(str(asked["name"]), dict(asked.get("params") or {}))
+            params = asked.get("params") or {}
+            if not isinstance(params, dict):
+                raise Refused("The params of a tool must be an object.")
+            return await self.use(str(asked["name"]), params)
         return [{"name": name, "help": tool.help, "schema": tool.schema()}
                 for name, tool in tools_of(self.keep.principal).items()]
 

@@ -50,12 +50,12 @@ class PlanDesk:
     ) -> PlanLoop:
         """A loop that has asked nothing yet: for a new workflow, or one that `mends` the workflow of this name."""
         settings, model = self.settings, model_of(self.settings)
-        assert settings.file is not None, "model_of has looked"
-        file = settings.file.resolve()
+        process = ScriptProcess.of(settings)
+        assert process is not None, "model_of has looked"
         trials = DraftTrials(
-            settings.connectors, settings.policy, settings.ledger, ScriptProcess(file).test, self.certify,
-            may_read, taken, mends, settings.grants)
-        return PlanLoop(model, trials, file.parent, offer, self.tell, needs_cases=mends is None)
+            settings.connectors, settings.policy, settings.ledger, process.test, self.certify, may_read, taken, mends,
+            settings.grants)
+        return PlanLoop(model, trials, process.config.parent, offer, self.tell, needs_cases=mends is None)
 
 
 def by_model(settings: Settings, keep: Callable[[], Keep]) -> RepairHook:

@@ -16,20 +16,23 @@ from typing import Any
 from ..config import Settings
 from ..engine.certificate import BrokenTrial, Certification
 from ..model.errors import Finding, Refused, ScriptInvalid
+from ..model.ledger_address import is_address
 
 SECONDS_MAX = 1_800.0
 
 
 @dataclass(frozen=True)
 class ScriptProcess:
-    """Tries scripts with the connectors of a keep.toml."""
+    """Tries scripts with the connectors of a keep.toml, and rehearses them on a copy of this ledger."""
 
     config: Path
+    ledger: str
 
     @classmethod
     def of(cls, settings: Settings) -> ScriptProcess | None:
         """None without a keep.toml."""
-        return cls(settings.file.resolve()) if settings.file else None
+        ledger = settings.ledger if is_address(settings.ledger) else Path(settings.ledger).resolve()
+        return cls(settings.file.resolve(), str(ledger)) if settings.file else None
 
     async def certify(self, source: str, cases: str | None, script: str) -> Certification:
         """Every trial of a script."""
@@ -51,7 +54,8 @@ class ScriptProcess:
             sys.executable, "-P", "-m", "keepai.doors.cli.script_worker", cwd=self.config.parent,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
         )
-        question = json.dumps({"what": what, "config": str(self.config), "script": script, **asked})
+        question = json.dumps({
+            "what": what, "config": str(self.config), "ledger": self.ledger, "script": script, **asked})
         try:
             async with asyncio.timeout(SECONDS_MAX):
                 said, _ = await process.communicate(question.encode())

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def main() -> None:
     asked = json.load(sys.stdin)
     answer: dict[str, Any]
     try:
-        settings = load(asked["config"], None, os.environ, make_connector)
+        settings = replace(load(asked["config"], None, os.environ, make_connector), ledger=asked["ledger"])
         answer = {"result": asyncio.run(_TRIES[asked["what"]](settings, asked))}
     except ScriptInvalid as error:
         answer = {"findings": [vars(each) for each in error.findings]}
