@@ -155,7 +155,7 @@ PINNED_ERROR_CODES = [
     "bad_value", "config", "conflict", "connector", "connector_broke", "held", "held_back", "internal", "keep",
     "ledger",
     "ledger_older", "ledger_stopped", "ledger_unusable", "limit_exceeded", "not_found", "outcome_unknown", "overtaken",
-    "permission",
+    "params_wrong", "permission",
     "phase_violation", "precondition", "presence_needed", "refused", "rejected", "rule_broken", "script",
     "script_invalid", "script_threw", "sender_not_dead", "transient",
 ]  # fmt: skip

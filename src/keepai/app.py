@@ -449,6 +449,15 @@ class Keep:
         """Let an agent in no more."""
         await self.commands.agent_remove(name, self._by("agent_remove"))
 
+    async def user_add(self, name: str, role: str = "viewer") -> str:
+        """Let a person in: a viewer, an operator or an owner. Gives their token, which is not kept and cannot be shown
+        again."""
+        return await self.commands.user_add(name, role, self._by("user_add"))
+
+    async def user_remove(self, name: str) -> None:
+        """Let a person in no more."""
+        await self.commands.user_remove(name, self._by("user_remove"))
+
     async def set_pin(self, pin: str) -> None:
         """Set the PIN that acts of people need at the terminal while there are agents."""
         await self.commands.set_pin(pin, self._by("set_pin"))
@@ -456,6 +465,8 @@ class Keep:
     async def prune(self, *, days: int | None = None, dry_run: bool = False) -> Pruned:
         """Throw away the content of work that ended longer ago than `days`, or than the policy says."""
         by = self._by("prune")
+        if days is not None and days < 1:
+            raise Refused(f"prune takes 1 day or more, not {days}. Nothing was thrown away.")
         before = retention.before_ms(self._clock.now_ms(), days or self._policy.retention_days)
         if dry_run:
             return await self.parts.ledger.look(retention.measure, before)

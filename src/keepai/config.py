@@ -39,7 +39,7 @@ Make = Callable[[str, str, Mapping[str, Any], Path], Any]
 #: Makes the channel of a table [notify.NAME]: its type, its name, its settings, the folder, when it wants digests.
 MakeChannel = Callable[[str, str, Mapping[str, Any], Path, str | None], Any]
 
-KEEP_KEYS = ("path", "ledger", "repair", "hooks", "probes", "mcp", "key_file")
+KEEP_KEYS = ("path", "ledger", "repair", "hooks", "probes", "api", "mcp", "key_file")
 
 #: Wire of a model → where its service is, if keep.toml does not say.
 WIRES: Mapping[str, str | None] = {
@@ -99,6 +99,7 @@ class Settings:
     vault: Any = None  # the secrets that the connectors were given, if one of them needs any
     hooks: tuple[str, int] = ("127.0.0.1", 7788)  # where webhooks come in, if a connector takes them
     probes: tuple[str, int] | None = None  # where what watches a host asks
+    api: tuple[str, int] | None = None  # where programs with a token ask
     mcp: tuple[str, int] | None = None  # where agents are served over HTTP
     channels: tuple[Any, ...] = ()  # by which people are told
     #: Workflow → capability → its rule, and `waiting`.
@@ -145,6 +146,8 @@ def table() -> list[Setting]:
                 "webhook.inbox is there."),
         Setting("keep.probes", None, "Address and port on which `keep serve` answers what watches it, such as "
                 "127.0.0.1:7790: /healthz, /readyz and /metrics. Nobody signs in there.", None, "--probes"),
+        Setting("keep.api", None, "Address and port of the API that `keep serve` opens, such as 127.0.0.1:7792. Each "
+                "request needs a token.", None, "--api"),
         Setting("keep.mcp", None, "Address and port on which `keep serve` serves agents over the Model Context "
                 "Protocol, such as 127.0.0.1:7791. It needs the extra keepai[mcp].", None, "--mcp"),
         Setting("keep.key_file", None, "The file that holds the key of the secrets, relative to keep.toml; without it "
@@ -192,7 +195,7 @@ def load(
     policy = _policy(source, env)
     connectors, channels = tuple(_connectors(source, make)), tuple(_channels(source, make_channel))
     repair, hooks, probes = _repair(source), _hooks(source), _optional_place(source, "probes")
-    mcp = _optional_place(source, "mcp")
+    api, mcp = _optional_place(source, "api"), _optional_place(source, "mcp")
     key_file = _key_file(source, env.get(ENV_KEY_FILE) or None)
     grants = {name: _grants(source, name) for name in source.section("workflows")}
     model = _model(source)
@@ -202,7 +205,7 @@ def load(
         raise ConfigError("\n".join(source.problems))
     return Settings(
         file, ledger, policy, connectors, repair, model, password=env.get(ENV_PASSWORD) or None, key_file=key_file,
-        passphrase=env.get(ENV_PASSPHRASE) or None, hooks=hooks, probes=probes, mcp=mcp, channels=channels,
+        passphrase=env.get(ENV_PASSPHRASE) or None, hooks=hooks, probes=probes, api=api, mcp=mcp, channels=channels,
         grants=grants,
     )
 

@@ -1,9 +1,12 @@
 # ruff: noqa: E501 (an attack is read best on one line)
-"""The socket for agents: without a token, with one that was removed, and for what the agent's role does not have."""
+"""The socket for agents and the API: without a token, with a removed one, and for what the role does not have."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import urllib.error
+import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,6 +18,8 @@ from unittest.mock import patch
 from keepai import Keep
 from keepai.config import Settings
 from keepai.doors import agents, control, presence
+from keepai.doors.api.api_port import ApiPort
+from keepai.doors.api.openapi import PREFIX
 from keepai.engine import tokens_and_pins
 from keepai.ledger import queries
 from keepai.model.acts import REQUESTS, requests_of
@@ -30,12 +35,13 @@ _VALUES: tuple[Any, ...] = (None, True, 0, "", "x", "wf_", PIN, [], {}, "agent",
 
 @dataclass
 class Door:
-    """A host with both sockets, an agent of each role and one that was removed."""
+    """A host with both sockets and the API, an agent and a user of each role, and one that was removed."""
 
     ledger: Path
     keep: Keep
     wf: str
     tokens: dict[str, str]
+    api: str
 
     async def nothing(self, ask: Callable[[], Any]) -> None:
         """What is asked must be refused, and change nothing."""
@@ -52,22 +58,40 @@ class Door:
         """A request on the agents' socket."""
         return lambda: agents.ask(self.ledger, token, act, params)
 
+    def over_api(self, token: str, act: str, params: dict[str, Any]) -> Callable[[], Any]:
+        """The same act over the API."""
+        request = urllib.request.Request(f"{self.api}{PREFIX}/acts/{act}", json.dumps(params).encode(), {"Authorization": f"Bearer {token}"})
+
+        def ask() -> Any:
+            try:
+                with urllib.request.urlopen(request, timeout=20) as answer:
+                    return json.load(answer)
+            except urllib.error.HTTPError as error:
+                raise KeepError(json.load(error)["error"]["message"]) from None
+
+        return ask
+
 
 @asynccontextmanager
 async def place(folder: Path) -> AsyncIterator[Door]:
     ledger = folder / "keep.db"
-    async with Keep(ledger) as keep, control.ControlSocket(keep, ledger), agents.AgentSocket(keep, Settings(ledger=ledger)):
+    async with Keep(ledger) as keep, control.ControlSocket(keep, ledger), agents.AgentSocket(keep, Settings(ledger=ledger)), ApiPort(keep, Settings(ledger=ledger), ("127.0.0.1", 0)) as api:
         wf = (await keep.deploy(SCRIPT)).workflow_id
         await keep.set_pin(PIN)
         tokens = {name: await keep.agent_add(name, role) for name, role in (("look", "look"), ("propose", "propose"), ("gone", "propose"))}
         await keep.agent_remove("gone")
-        yield Door(ledger, keep, wf, tokens)
+        tokens |= {name: await keep.user_add(name, role) for name, role in (("viewer", "viewer"), ("operator", "operator"), ("left", "owner"))}
+        await keep.user_remove("left")
+        yield Door(ledger, keep, wf, tokens, api.origin)
 
 
 def attacks(door: Door) -> Iterator[Attack]:
-    for role in (Role.LOOK, Role.PROPOSE):
+    for role in (Role.LOOK, Role.PROPOSE, Role.VIEWER, Role.OPERATOR):
         for name in sorted(set(REQUESTS) - set(requests_of(role))):
-            yield Attack(f"an agent to {role} has the act {name}", lambda name=name, role=role: _act(door, door.tokens[role], name))
+            yield Attack(f"{role} has the act {name} over the API", lambda name=name, role=role: door.nothing(door.over_api(door.tokens[role], name, _params(door, name))))
+            yield Attack(f"{role} has the act {name} over the socket for agents", lambda name=name, role=role: door.nothing(door.asks(door.tokens[role], name, _params(door, name))))
+    for what in ("gone", "left"):
+        yield Attack(f"a token that was removed pauses over the API: {what}", lambda what=what: door.nothing(door.over_api(door.tokens[what], "pause", {"wf": door.wf})))
     for what, token in (("no token", ""), ("a token that was removed", door.tokens["gone"]), ("the PIN as its token", PIN), ("a hash as its token", tokens_and_pins.token_hash(door.tokens["look"]))):
         for asked in ("needs_you", "pause", "all"):
             yield Attack(f"{asked} with {what}", lambda asked=asked, token=token: door.nothing(door.asks(token, asked, {"statement": "workflow_all"} if asked == "all" else {"wf": door.wf} if asked == "pause" else {})))
@@ -80,8 +104,8 @@ def attacks(door: Door) -> Iterator[Attack]:
             yield Attack(f"a person's act {act} without presence, PIN {typed}", lambda act=act, params=params, typed=typed: door.nothing(lambda: control.ask(door.ledger, act, params, 20.0, typed)))
 
 
-async def _act(door: Door, token: str, name: str) -> None:
-    await door.nothing(door.asks(token, name, {key: door.wf if key == "wf" else "x" for key, param in REQUESTS[name].params.items() if param.required}))
+def _params(door: Door, name: str) -> dict[str, Any]:
+    return {key: door.wf if key == "wf" else "x" for key, param in REQUESTS[name].params.items() if param.required}
 
 
 def drawn(door: Door, chance: Random) -> Attack:
@@ -103,7 +127,7 @@ def drawn(door: Door, chance: Random) -> Attack:
 
 
 AREA = Area(
-    "agents", "the socket for agents, and the PIN that people then need", place, attacks, drawn,
+    "agents", "the socket for agents, the API, and the PIN that people then need", place, attacks, drawn,
     (
         Planted("an agent has every act", lambda: patch.object(Keep, "acting_as", lambda keep, principal: keep), "has the act"),
         Planted("every statement may be executed", lambda: patch.object(agents, "readable", queries.reading), "reads of tokens"),

@@ -18,7 +18,7 @@ def command_of(args: Sequence[str]) -> str:
     words = list(args)
     while words and words[0] in ("--db", "--config"):
         words = words[2:]
-    groups = ("agent", "db", "host", "mcp", "notify", "secrets", "service")
+    groups = ("agent", "db", "host", "mcp", "notify", "secrets", "service", "user")
     return " ".join(words[:2]) if words[0] in groups else words[0]
 
 

@@ -111,7 +111,7 @@ async def test_an_agent_reads_what_people_read_but_nothing_about_tokens(served: 
 
     await asyncio.to_thread(both)
     writes = set(queries.load()) - queries.reading()
-    for name in ("principal_get", "principal_of_secret", "principal_agents", *sorted(writes)[:3], "x", None, 3):
+    for name in ("principal_get", "principal_of_secret", "principal_all", *sorted(writes)[:3], "x", None, 3):
         with pytest.raises(Refused, match="There is no statement"):
             await served.ask(served.tokens[Role.LOOK], "all", statement=name, kind="agent", name="look")
 
@@ -358,3 +358,12 @@ def test_agents_are_listed_and_removed_by_name(place: Place) -> None:
     place.type("deploy", "flow.js")
     assert "There are no agents." in place.type("agent", "list").stdout
     assert "there is no agent 'x'" in place.type("agent", "remove", "x", code=1).stderr
+
+
+def test_users_are_let_in_listed_and_removed_by_name(place: Place) -> None:
+    added = place.json("user", "add", "ann", "--role", "operator")
+    assert (added["user"], added["token"].startswith("keep_user_")) == ("ann", True)
+    assert [(each["name"], each["role"]) for each in place.json("user", "list")] == [("ann", "operator")]
+    place.json("user", "remove", "ann")
+    assert "there is no user 'ann'" in place.type("user", "remove", "ann", code=1).stderr
+    assert "no agents" in place.type("agent", "list").stdout

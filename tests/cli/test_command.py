@@ -113,13 +113,14 @@ def test_the_table_of_settings_names_every_setting() -> None:
     assert names[:4] == ["keep.path", "keep.ledger", "keep.repair", "KEEP_PASSWORD"]
     limits = [f"connectors.NAME.{key}" for key in CONNECTOR_KEYS] + [f"workflows.NAME.{key}" for key in WORKFLOW_KEYS]
     assert names[4:12] == ["connectors.NAME.type", *limits]
-    assert names[12:18] == [
-        "keep.hooks", "keep.probes", "keep.mcp", "keep.key_file", "KEEP_PASSPHRASE", "KEEP_NEW_PASSPHRASE"]
-    assert names[18:22] == [
+    assert names[12:19] == [
+        "keep.hooks", "keep.probes", "keep.api", "keep.mcp", "keep.key_file", "KEEP_PASSPHRASE",
+        "KEEP_NEW_PASSPHRASE"]
+    assert names[19:23] == [
         "workflows.NAME.grants", "workflows.NAME.waiting", "notify.NAME.type", "notify.NAME.digest"]
     model = [f"model.{each.name}" for each in fields(ModelSettings)]
-    assert sorted(names[22:35]) == sorted(model)
-    assert names[35:] == [f"policy.{name}" for name, _, _ in policy_settings()]
+    assert sorted(names[23:36]) == sorted(model)
+    assert names[36:] == [f"policy.{name}" for name, _, _ in policy_settings()]
     assert all(setting.meaning.endswith(".") for setting in table())
 
 

@@ -53,19 +53,24 @@ def test_serve_logs_json_lines(place: Place) -> None:
     assert lines[-1]["text"] == "ended"
 
 
-def test_serve_shows_the_page_and_answers_probes_without_sign_in(place: Place) -> None:
+def test_serve_shows_the_page_and_answers_probes_and_the_api(place: Place) -> None:
     place.type("deploy", "flow.js", "--grant", "all")
-    served = place.spawn("serve", "--json", "--page", "--host", "127.0.0.1", "--port", "0", "--probes", "127.0.0.1:0")
+    served = place.spawn("serve", "--json", "--page", "--host", "127.0.0.1", "--port", "0", "--probes", "127.0.0.1:0",
+                         "--api", "127.0.0.1:0")
     assert served.stderr is not None
     told = ""
-    while "answers probes" not in told:
+    while "has its API" not in told:
         told += served.stderr.readline()
-    probes = str(re.findall(r"http://[^/ ]+", told.splitlines()[-1])[0])
+    probes = str(re.findall(r"answers probes at (http://[^/ ]+)", told)[0])
+    api = str(re.findall(r"has its API at (http://[^; ]+)", told)[0])
     page = str(re.findall(r"shows its page at (http://[^/ ]+)", told)[0])
     found = {path: httpx2.get(probes + path, timeout=20) for path in ("/healthz", "/readyz", "/metrics", "/")}
     assert [each.status_code for each in found.values()] == [200, 200, 200, 404]
     assert 'keep_workflows{status="active"} 1' in found["/metrics"].text
     assert httpx2.get(page, timeout=20).status_code == 401, "the page wants people to sign in"
+    token = place.json("user", "add", "ann")["token"]
+    seen = httpx2.get(f"{api}/workflows", timeout=20, headers={"Authorization": f"Bearer {token}"}).json()["result"]
+    assert [each["status"] for each in seen] == ["active"]
     served.send_signal(signal.SIGTERM)
     served.communicate(timeout=20)
     assert served.returncode == 0

@@ -62,7 +62,7 @@ def test_examples_use_options_that_there_are() -> None:
 
 def test_some_test_asks_every_command_for_json() -> None:
     texts = "".join(path.read_text("utf-8") for path in Path(__file__).parent.glob("test_*.py"))
-    groups = r'json\(\s*"(agent|db|host|mcp|notify|secrets|service)", "([\w-]+)"'
+    groups = r'json\(\s*"(agent|db|host|mcp|notify|secrets|service|user)", "([\w-]+)"'
     typed = {" ".join(found) for found in re.findall(groups, texts)}
     typed |= set(re.findall(r'json\(\s*"([\w-]+)"', texts))
     acts = set(re.findall(r'"(pause|resume|stop|run-now|approve|reject|retry|skip|reprocess)"', texts))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from keepai.engine.tokens_and_pins import agent_of, has_agents
+from keepai.engine.tokens_and_pins import agent_of, has_agents, principal_of
 from keepai.ledger.account import walk
 from keepai.model.acts import REQUESTS
 from keepai.model.errors import NotFound, Refused
@@ -50,12 +50,12 @@ async def test_an_agent_comes_in_with_its_token_until_it_is_removed(story: Story
     assert not await read.look(has_agents)
     token = await keep.agent_add("claude", "propose")
     assert await read.look(agent_of, token) == CLAUDE
-    with pytest.raises(Refused, match="there is an agent 'claude' already"):
+    with pytest.raises(Refused, match="the agent 'claude' is there already"):
         await keep.agent_add("claude")
     for name in ("", "Claude", "a b", "x" * 41, "-a"):
-        with pytest.raises(Refused, match="is no name for an agent"):
+        with pytest.raises(Refused, match="is no name: those of agents"):
             await keep.agent_add(name)
-    with pytest.raises(Refused, match="scope of an agent"):
+    with pytest.raises(Refused, match="roles of agents are look, propose"):
         await keep.agent_add("other", "owner")
     await keep.agent_remove("claude")
     assert await read.look(agent_of, token) is None
@@ -67,3 +67,27 @@ async def test_an_agent_comes_in_with_its_token_until_it_is_removed(story: Story
     told = [(move["target"] or move["why"], move["subject"]) for move in walk(reads(read)) if move["machine"] == "act"]
     assert [subject for _, subject in told] == ["person", "agent:claude", "agent:claude", "agent:claude"]
     assert "123456" not in str(told)
+
+
+async def test_a_user_comes_in_with_a_token_until_they_are_removed_and_is_no_agent(story: Story) -> None:
+    keep, read = story.keep, story.keep.parts.ledger
+    token = await keep.user_add("ann", "operator")
+    assert await read.look(principal_of, token) == Principal.person("ann", Role.OPERATOR)
+    assert (await read.look(agent_of, token), await read.look(has_agents)) == (None, False)
+    with pytest.raises(Refused, match="the user 'ann' is there already"):
+        await keep.user_add("ann", "owner")
+    for name, role in (("", "viewer"), ("a b", "viewer"), ("bob", "propose"), ("bob", "host")):
+        with pytest.raises(Refused, match=r"is no name|The roles of users are operator, owner, viewer"):
+            await keep.user_add(name, role)
+    await keep.set_pin("123456")
+    with pytest.raises(Refused, match="there is no user ''"):
+        await keep.user_remove("")  # the PIN is nobody's name
+    await keep.agent_add("ann", "look")
+    await keep.user_remove("ann")
+    assert await read.look(principal_of, token) is None
+    assert await read.look(has_agents), "the agent of the same name stays"
+    again = await keep.user_add("ann")
+    assert await read.look(principal_of, again) == Principal.person("ann", Role.VIEWER)
+    told = [(move["target"] or move["why"], move["subject"]) for move in walk(reads(read)) if move["machine"] == "act"]
+    assert [subject for _, subject in told] == ["person:ann", "person", "agent:ann", "person:ann", "person:ann"]
+    assert token not in str(told)

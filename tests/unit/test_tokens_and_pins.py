@@ -6,13 +6,14 @@ import pytest
 
 from keepai.engine.tokens_and_pins import FREE, LONGEST_S, PinTries, is_pin, new_token, pin_hash, token_hash
 from keepai.model.errors import Refused
+from keepai.model.principals import PrincipalKind
 
 PIN, WRONG = "123456", "654321"
 
 
 def test_what_is_kept_of_a_proof_does_not_show_it_and_differs_each_time_for_a_pin() -> None:
-    token, kept = new_token(), pin_hash(PIN)
-    assert new_token() != token
+    token, kept = new_token(PrincipalKind.AGENT), pin_hash(PIN)
+    assert new_token(PrincipalKind.AGENT) != token
     assert token not in token_hash(token)
     assert PIN not in kept
     assert pin_hash(PIN) != kept

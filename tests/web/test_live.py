@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from keepai.doors.web.live import PAUSE_S, STREAMS_MAX
+from keepai.doors.live import PAUSE_S, STREAMS_MAX
 
 from .conftest import LINES, PageServer, Served, Settings, Story
 

@@ -6,10 +6,12 @@ In reading order:
 `web/`               the page that `keep dev` shows
 `webhooks.py`        the port that takes webhooks
 `control.py`         the socket through which commands of people reach a running host
+`api/`               the API: what commands and page do, over HTTP with JSON, for programs with a token
+`live.py`            tells open pages, and programs at the API, that something was committed
 `agents.py`          the socket for agents, who come in with a token
 `presence.py`        whether a person is there who acts, once there are agents
 `peers.py`           who is at the other end of these sockets
-`http_server.py`     HTTP for the page and the webhook port
+`http_server.py`     HTTP for the page, the API, the probes and the webhook port
 `connections.py`     accepting connections, with limits, for all of them
 `log_repeats.py`     log lines that repeat are counted, not repeated
 `health_checks.py`   whether what Keep needs is there and works, for `keep doctor` and the page

@@ -93,7 +93,8 @@ def network_of(host: str) -> str:
 def listening(host: str, port: int) -> socket.socket:
     """A socket that listens there; those who come before it is served wait."""
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio sends small answers at once only if the protocol is named; else the second of two waits 40 ms.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from ..model.acts import requests_of
-from ..model.errors import Finding, KeepError, LedgerUnusable, Refused, ScriptInvalid
+from ..model.errors import Finding, KeepError, LedgerUnusable, ParamsWrong, Refused, ScriptInvalid
 from ..model.ledger_address import database_of, is_address
 from ..model.principals import MODELS, Principal, Role
 from .connections import Acceptor, ConnectionLimits, Progress, StreamProtocol, descriptors
@@ -50,11 +50,13 @@ class NoHost(Exception):
 async def perform(keep: Keep, act: str, params: Any) -> Any:
     """Do one act on an open `Keep`, if its principal has it, and give the result as JSON."""
     check(keep.principal, act, params)
-    result = await getattr(keep, act)(**params)
-    return [_plain(each) for each in result] if isinstance(result, list | tuple) else _plain(result)
+    return plain(await getattr(keep, act)(**params))
 
 
-def _plain(result: Any) -> Any:
+def plain(result: Any) -> Any:
+    """A result as JSON."""
+    if isinstance(result, list | tuple):
+        return [plain(each) for each in result]
     return result.to_json() if hasattr(result, "to_json") else result
 
 
@@ -255,12 +257,18 @@ def _as_model(keep: Keep, model: object) -> Keep:
     return keep.acting_as(known)
 
 
-def _understood(line: bytes) -> dict[str, Any]:
+def parsed(text: bytes) -> Any:
+    """A request that arrived as JSON."""
     try:
-        request = json.loads(line, parse_int=_stored_int)
+        request = json.loads(text, parse_int=_stored_int)
         json.dumps(request, ensure_ascii=False).encode()  # half a character is no text
     except (ValueError, RecursionError):
-        raise Refused("The request is not a line of JSON, or has a number of more than 64 bits.") from None
+        raise ParamsWrong("The request is not JSON, or has a number of more than 64 bits.") from None
+    return request
+
+
+def _understood(line: bytes) -> dict[str, Any]:
+    request = parsed(line)
     if not isinstance(request, dict) or not isinstance(request.get("act"), str):
         raise Refused('The request must be {"act": …, "params": {…}}.')
     return request
@@ -281,12 +289,23 @@ def check(principal: Principal, act: str, params: Any) -> None:
         raise Refused(f"There is no act {act[:40]!r}. There are: {', '.join(there)}.")
     known = there[act]
     if not isinstance(params, dict):
-        raise Refused(f"The params of {act} must be an object.")
+        raise ParamsWrong(f"The params of {act} must be an object.")
     missing = [name for name, param in known.items() if param.required and name not in params]
     unknown = [name[:40] for name in params if name not in known]
-    wrong = [name for name, value in params.items() if name in known and not isinstance(value, known[name].types)]
+    wrong = [name for name, value in params.items() if name in known and not _is_of(value, known[name].types)]
     if missing or unknown or wrong:
-        raise Refused(f"The params of {act} do not fit: missing {missing}, unknown {unknown}, of a wrong type {wrong}.")
+        raise ParamsWrong(
+            f"The params of {act} do not fit: missing {missing}, unknown {unknown}, of a wrong type {wrong}."
+        )
+
+
+def _is_of(value: Any, types: tuple[type, ...]) -> bool:
+    """Whether a value is of one of these types. True is no number, and a ledger has none of more than 64 bits."""
+    if object in types:
+        return True
+    if isinstance(value, bool):
+        return bool in types
+    return isinstance(value, types) and not (isinstance(value, int) and abs(value) >> 63)
 
 
 def _refusal(error: KeepError) -> bytes:

@@ -1,6 +1,7 @@
-"""Serves HTTP for the page and the webhook port in the host's own loop: uvicorn behind our own way to accept.
+"""Serves HTTP for the page, the API, the probes and the webhook port in the host's own loop.
 
-It takes no signals, says nothing about itself in an answer, and judges no request: an ASGI app does that.
+It is uvicorn behind our own way to accept. It takes no signals, says nothing about itself in an answer, and judges no
+request: an ASGI app does that.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ..model.errors import ConfigError
 from ..model.policy import Policy
-from .connections import Acceptor, Connection, ConnectionLimits, Progress, WatchedWriting, descriptors
+from .connections import Acceptor, Connection, ConnectionLimits, Progress, WatchedWriting, descriptors, listening
 
 ENDING_S = 1  #: after which requests under way are cut off
 _END = b"connection: close\r\ncontent-length: 0\r\n\r\n"
@@ -30,6 +32,17 @@ def http_bounds(name: str, policy: Policy) -> ConnectionLimits:
     """What the page, or the webhook port, allows."""
     return ConnectionLimits(
         name, policy.connections_max, policy.connections_per_address_max, policy.request_s, descriptors()[1], TOO_MANY)
+
+
+def listening_at(place: tuple[str, int], what: str, key: str) -> tuple[socket.socket, str]:
+    """A listener at the place that people set as `key`, and its origin; `what` it is for, in a sentence."""
+    host, port = place
+    try:
+        listener = listening(host, port)
+    except OSError as error:
+        raise ConfigError(f"{what} cannot listen on {host}, port {port}: {error.strerror or error}. Name another place "
+                          f"as [keep] {key}, or with --{key}.") from None
+    return listener, f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
 
 
 class HttpServer(uvicorn.Server):

@@ -25,8 +25,7 @@ from ..engine import tokens_and_pins
 from ..model.errors import ConfigError, KeepError, ScriptInvalid
 from ..model.visible_text import visible
 from .agent_tools import AgentDesk, marked
-from .connections import listening
-from .http_server import HttpServer, http_bounds
+from .http_server import HttpServer, http_bounds, listening_at
 
 try:  # an extra: the core works without it
     import mcp_types as types
@@ -168,13 +167,8 @@ class McpPort:
         self._keep, self._settings, self._address = keep, settings, address
 
     async def __aenter__(self) -> McpPort:
-        host, port = self._address
-        try:
-            listener = listening(host, port)
-        except OSError as error:
-            raise ConfigError(f"Agents cannot be served on {host}, port {port}: {error.strerror or error}. Name "
-                              "another place as [keep] mcp, or with --mcp.") from None
-        self.url = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}{PATH}"
+        listener, origin = listening_at(self._address, "The port for agents", "mcp")
+        self.url = origin + PATH
         app, ready, self._ending = McpApp(self._ask_for), asyncio.Event(), asyncio.Event()
         self._running = asyncio.ensure_future(self._run(app, ready))
         await ready.wait()

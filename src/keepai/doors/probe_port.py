@@ -14,11 +14,10 @@ from starlette.types import Receive, Scope, Send
 
 from ..app import Keep
 from ..config import Settings
-from ..model.errors import ConfigError, LedgerError
+from ..model.errors import LedgerError
 from ..reading.look import LastingLook, Look
 from ..reading.metrics import Metrics
-from .connections import listening
-from .http_server import HttpServer, http_bounds
+from .http_server import HttpServer, http_bounds, listening_at
 
 #: Status, text and its type.
 _Answer = tuple[int, str, str]
@@ -38,13 +37,7 @@ class ProbePort:
             "/healthz": self._health, "/readyz": self._readiness, "/metrics": self._measured}
 
     async def __aenter__(self) -> ProbePort:
-        host, port = self._address
-        try:
-            listener = listening(host, port)
-        except OSError as error:
-            raise ConfigError(f"The probes cannot listen on {host}, port {port}: {error.strerror or error}. Name "
-                              "another place as [keep] probes, or with --probes.") from None
-        self.origin = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+        listener, self.origin = listening_at(self._address, "The probes", "probes")
         await asyncio.to_thread(self._look.ask, self._count_from_here)
         self._server = HttpServer(self._app, [listener], http_bounds("The probe port", self._policy))
         self._server.begin()

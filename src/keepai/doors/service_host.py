@@ -18,6 +18,8 @@ from ..model.ledger_address import shown
 from ..reading.look import LastingLook, Look
 from ..reading.wording import count
 from .agents import AgentSocket
+from .api.api_port import ApiPort
+from .api.openapi import PREFIX
 from .cli.narrator import Narrator, NewsLine
 from .cli.text import line, say
 from .connections import shortage
@@ -58,6 +60,7 @@ class ServiceDoors:
 
     page: PagePlace | None = None
     probes: tuple[str, int] | None = None
+    api: tuple[str, int] | None = None
     mcp: tuple[str, int] | None = None
 
 
@@ -89,7 +92,7 @@ async def run_service(settings: Settings, doors: ServiceDoors, log: ServiceLog) 
 async def _open(
     others: AsyncExitStack, keep: Keep, settings: Settings, doors: ServiceDoors, log: ServiceLog,
 ) -> None:
-    """Open what is wanted of the page, the port for agents, and the probes."""
+    """Open what is wanted of the page, the port for agents, the probes and the API."""
     if doors.page:
         web = await others.enter_async_context(PageServer(keep, settings, doors.page.address, doors.page.port))
         once = "" if web.sessions.has_password else " (this address works once)"
@@ -102,6 +105,9 @@ async def _open(
     if doors.probes:
         probes = await others.enter_async_context(ProbePort(keep, settings, doors.probes))
         log.note("host", f"answers probes at {probes.origin}/healthz, /readyz and /metrics")
+    if doors.api:
+        api = await others.enter_async_context(ApiPort(keep, settings, doors.api))
+        log.note("host", f"has its API at {api.origin}{PREFIX}; {api.origin}{PREFIX}/openapi.json describes it")
 
 
 async def _work(

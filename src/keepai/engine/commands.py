@@ -19,7 +19,7 @@ from ..model.codec import Json, encode
 from ..model.errors import Conflict, NotFound, OutcomeUnknown, Refused, Transient
 from ..model.operations import Step
 from ..model.permissions import grant_of
-from ..model.principals import ROLES, Principal, PrincipalKind, Role
+from ..model.principals import LET_IN, ROLES, Principal, PrincipalKind, Role
 from ..model.records import Approval, Mutation, Proposal, Run
 from ..model.states import (
     DOUBTFUL,
@@ -40,7 +40,7 @@ from .host_parts import Parts
 from .outcome import SKIPPED, outcome_of
 from .relaunch import carry, last_mutation
 
-_AGENT_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -128,23 +128,35 @@ class Commands:
 
     async def agent_add(self, name: str, role: str, actor: str) -> str:
         """A person lets an agent in; gives its token, of which only the hash is kept."""
-        if not _AGENT_NAME.fullmatch(name):
-            raise Refused(f"{name!r} is no name for an agent: it has 1 to 40 of a-z, 0-9, `.`, `_` and `-`, and begins "
-                          "with a letter or a digit.")
-        if role not in ROLES[PrincipalKind.AGENT]:
-            raise Refused(f"The scope of an agent is {', '.join(sorted(ROLES[PrincipalKind.AGENT]))}, not {role!r}.")
         if await self._parts.ledger.look(tokens_and_pins.pin_kept) is None:
             raise Refused("There is no PIN yet. Once an agent is here, acts of people need one: set it first, with "
                           "`keep agent pin`.")
-        token, agent = tokens_and_pins.new_token(), Principal(PrincipalKind.AGENT, name, Role(role))
-        await self._unless_overtaken(self._parts.ledger.write(
-            proofs.add_agent, agent, tokens_and_pins.token_hash(token), actor, barrier=True))
-        return token
+        return await self._let_in(PrincipalKind.AGENT, name, role, actor)
 
     async def agent_remove(self, name: str, actor: str) -> None:
         """A person lets an agent in no more."""
-        agent = Principal(PrincipalKind.AGENT, name, Role.LOOK)
-        await self._unless_overtaken(self._parts.ledger.write(proofs.remove_agent, agent, actor, barrier=True))
+        await self._unless_overtaken(self._parts.ledger.write(
+            proofs.remove, PrincipalKind.AGENT, name, actor, barrier=True))
+
+    async def user_add(self, name: str, role: str, actor: str) -> str:
+        """An owner lets a person in; gives their token, of which only the hash is kept."""
+        return await self._let_in(PrincipalKind.PERSON, name, role, actor)
+
+    async def user_remove(self, name: str, actor: str) -> None:
+        """An owner lets a person in no more."""
+        await self._unless_overtaken(self._parts.ledger.write(
+            proofs.remove, PrincipalKind.PERSON, name, actor, barrier=True))
+
+    async def _let_in(self, kind: PrincipalKind, name: str, role: str, actor: str) -> str:
+        if not _NAME.fullmatch(name):
+            raise Refused(f"{name[:80]!r} is no name: those of {LET_IN[kind]}s have 1 to 40 of a-z, 0-9, `.`, `_` and "
+                          "`-`, and begin with a letter or a digit.")
+        if role not in ROLES[kind]:
+            raise Refused(f"The roles of {LET_IN[kind]}s are {', '.join(sorted(ROLES[kind]))}; {role[:80]!r} is none.")
+        token = tokens_and_pins.new_token(kind)
+        await self._unless_overtaken(self._parts.ledger.write(
+            proofs.add, Principal(kind, name, Role(role)), tokens_and_pins.token_hash(token), actor, barrier=True))
+        return token
 
     async def set_pin(self, pin: str, actor: str) -> None:
         """A person chooses the PIN."""

@@ -1,4 +1,4 @@
-"""How somebody proves who they are: an agent by its token, the person at the terminal by the PIN.
+"""How somebody proves who they are: an agent or a user by a token, whoever types at the terminal by the PIN.
 
 The ledger keeps only hashes. A token is too long to be guessed, so a fast hash will do, and finds it. A PIN is short:
 its hash is slow and salted, and after a few wrong tries each further one waits. The host judges, never a command.
@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from ..ledger.base import Reader
 from ..model.errors import Refused
-from ..model.principals import OWNER, Principal, PrincipalKind, Role
+from ..model.principals import LET_IN, OWNER, Principal, PrincipalKind, Role
 
 PIN_LEAST = 6  #: characters
 PIN_MOST = 200
@@ -23,9 +23,9 @@ FIRST_S, LONGEST_S = 30.0, 900.0  #: each further one doubles the time in which 
 _COST = {"n": 1 << 14, "r": 8, "p": 1}  #: 16 MiB and some 50 ms for one try
 
 
-def new_token() -> str:
-    """A token for an agent; its beginning tells programs that search for secrets what it is."""
-    return f"keep_agent_{secrets.token_urlsafe(32)}"
+def new_token(kind: PrincipalKind) -> str:
+    """A token for an agent or a user; its beginning tells programs that search for secrets what it is."""
+    return f"keep_{LET_IN[kind]}_{secrets.token_urlsafe(32)}"
 
 
 def token_hash(token: str) -> str:
@@ -48,12 +48,16 @@ def is_pin(pin: str, kept: str) -> bool:
     return PIN_LEAST <= len(pin) <= PIN_MOST and hmac.compare_digest(pin_hash(pin, salt), kept)
 
 
-def agent_of(read: Reader, token: str) -> Principal | None:
-    """The agent that has a token; None if none here has it, or no longer."""
+def principal_of(read: Reader, token: str) -> Principal | None:
+    """The agent or the user that has a token; None if nobody here has it, or no longer."""
     row = read.one("principal_of_secret", secret=token_hash(token))
-    if row is None or row["kind"] != PrincipalKind.AGENT:
-        return None
-    return Principal(PrincipalKind.AGENT, row["name"], Role(row["role"]))
+    return None if row is None else Principal(PrincipalKind(row["kind"]), row["name"], Role(row["role"]))
+
+
+def agent_of(read: Reader, token: str) -> Principal | None:
+    """The agent that has a token; a user comes in by other doors."""
+    found = principal_of(read, token)
+    return found if found is not None and found.kind is PrincipalKind.AGENT else None
 
 
 def has_agents(read: Reader) -> bool:

@@ -190,6 +190,12 @@ ACTS: Mapping[str, Act] = MappingProxyType({
     "agent_remove": Act(
         _OWNER, (), {"name": _TEXT}, "Let an agent in no more: its token is worth nothing.", "keep agent remove {0}",
         "{0} was removed: its token is worth nothing."),
+    "user_add": Act(
+        _OWNER, (), {"name": _TEXT, "role": Param((str,))},
+        "Let a person in, with a token and a role.", "keep user add {0}"),
+    "user_remove": Act(
+        _OWNER, (), {"name": _TEXT}, "Let a person in no more: their token is worth nothing.", "keep user remove {0}",
+        "{0} was removed: their token is worth nothing."),
     "set_pin": Act(
         _OWNER, (), {"pin": _TEXT}, "Set the PIN that acts of people need while there are agents.", "keep agent pin"),
     "try_again": _answer(

@@ -35,6 +35,7 @@ KeepError                   what happened, to what, why, what to do
 │ └ LedgerStopped           a write failed earlier; nothing starts until it is reopened
 ├ ScriptInvalid             `deploy` refused a script; carries the findings
 ├ Refused                   an act that does not fit the present state
+│ ├ ParamsWrong             a request whose parameters are not those of the act
 │ └ PresenceNeeded          a person must show that they are there: by the PIN, or on the page
 ├ NotFound                  no such workflow, run, event, …
 └ ConfigError               a setting is wrong; shown whole, with the fix
@@ -360,6 +361,12 @@ class Refused(KeepError):
     """The act does not fit the present state."""
 
     code = "refused"
+
+
+class ParamsWrong(Refused):
+    """What was asked is not JSON, or its parameters are not those of the act."""
+
+    code = "params_wrong"
 
 
 class PresenceNeeded(Refused):

@@ -48,6 +48,10 @@ ROLES: Mapping[PrincipalKind, frozenset[Role]] = MappingProxyType({
 })
 
 
+#: Whom an owner lets in by a token → the word for them.
+LET_IN: Mapping[PrincipalKind, str] = MappingProxyType({PrincipalKind.AGENT: "agent", PrincipalKind.PERSON: "user"})
+
+
 @dataclass(frozen=True)
 class Principal:
     """Somebody who acts. Its text is what the account keeps, and what people see."""

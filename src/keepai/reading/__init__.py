@@ -27,6 +27,7 @@ In reading order:
 `next_steps.py`          what can move it on
 `story.py`               what happened to it, from the account
 `waterfall.py`           a run as bars in time
+`record_shapes.py`       the shape of a record as JSON, read off its class
 `blast.py`               what the runs of a version or of a span of time have touched
 `shadow_words.py`        what a new script would do otherwise than recorded runs, in sentences
 `digest.py`              what came in, went out and failed in a span of time

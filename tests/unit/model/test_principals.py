@@ -14,6 +14,7 @@ PROPOSERS = OPERATORS | {"propose"}
 AGREED = {
     "deploy": {"owner"}, "grant": {"owner"}, "host_dead": {"owner"}, "host_drain": {"owner"}, "prune": {"owner"},
     "agent_add": {"owner"}, "agent_remove": {"owner"}, "set_pin": {"owner"},
+    "user_add": {"owner"}, "user_remove": {"owner"},
     "accept": {"owner"}, "decline": OPERATORS, "propose": PROPOSERS, "withdraw": PROPOSERS, "fix": PROPOSERS,
     "pause": PROPOSERS, "certify": PROPOSERS,
     "resume": OPERATORS, "stop": OPERATORS, "set": OPERATORS, "run_now": OPERATORS, "send": OPERATORS,

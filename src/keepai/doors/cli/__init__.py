@@ -24,5 +24,5 @@ Setting up: `init.py` (also types) with `init_templates.py`, `connect.py` with `
 `signing.py` and `secret_input.py`, `secrets.py`, `notify.py`, `doctor.py`, `db.py`.
 Hosts: `dev.py` with `auto_deploy.py`, `serve.py`, both with `narrator.py`; `demo.py` and `demo_cluster.py`, both on
 `demo_stage.py`; `hosts.py` (hosts, host); `service_command.py` (service).
-Who may act: `agent_commands.py` (agent), `mcp_command.py` (mcp).
+Who may act: `principal_commands.py` (agent, user), `mcp_command.py` (mcp).
 """

@@ -100,6 +100,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "agent list": ("keep agent list",),
     "agent remove": ("keep agent remove claude",),
     "agent pin": ("keep agent pin",),
+    "user": ("keep user list",),
+    "user add": ("keep user add ann --role operator",),
+    "user list": ("keep user list",),
+    "user remove": ("keep user remove ann",),
     "mcp": ("keep mcp",),
     "mcp install": ("keep mcp install --target claude-code", "keep mcp install --target codex --scope look"),
     "host": ("keep host drain hst_01m7",),
@@ -133,7 +137,7 @@ def with_example(command: click.Command, name: str) -> click.Command:
 #: Command → what it does, in the words of its own help; a test compares them. The list in `keep --help` is made from
 #: this, so that it does not load every command.
 SUMMARIES = {
-    **{act.command: act.help for act in REQUESTS.values() if act.command not in ("agent", "db", "host")},
+    **{act.command: act.help for act in REQUESTS.values() if act.command not in ("agent", "user", "db", "host")},
     "skip": "Give up a run, an event, an input or an item.",
     "demo": "Kill a host in mid-mutation, and see nothing lost or doubled.",
     "init": "Make a folder with a workflow that works at once.",
@@ -168,6 +172,7 @@ SUMMARIES = {
     "notify": "The channels through which people are told.",
     "service": "Run the folder here as a service of systemd.",
     "agent": "Which agents may come in, and what they may do.",
+    "user": "Which people may come in at the API, and what they may do.",
     "mcp": "Give an agent its tools over the Model Context Protocol, on stdin and stdout.",
     "hosts": "Which hosts work on the ledger.",
     "host": "What becomes of one host of several.",

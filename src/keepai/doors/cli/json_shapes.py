@@ -6,12 +6,7 @@ shape of its entries, or a dict of names. The name `*` stands for any others. Sh
 
 from __future__ import annotations
 
-import dataclasses
-import types
-import typing
 from collections.abc import Mapping
-from enum import Enum
-from typing import Any, TypeAlias
 
 from ...engine.certificate import Certification
 from ...engine.deploy import Deployment
@@ -31,50 +26,10 @@ from ...reading.digest import Digest
 from ...reading.explain import Explanation
 from ...reading.overview import WorkflowGlance
 from ...reading.proposal_card import Touch
+from ...reading.record_shapes import ANY, NUMBER, TEXT, TIME, YES, Shape, of
 from ...testing.cases import Result
 from ...testing.rehearsal import Rehearsal
 from .narrator import NewsLine
-
-Shape: TypeAlias = "str | list[Shape] | dict[str, Shape]"
-
-TEXT, NUMBER, YES, TIME, ANY = "text", "number", "yes or no", "time", "anything"
-_WORDS: Mapping[object, str] = {str: TEXT, int: NUMBER, float: NUMBER, bool: YES}
-#: `Json` holds itself, so it is anything here.
-_SPACE = {"Json": object}
-
-
-def of(record: type) -> dict[str, Shape]:
-    """The shape of a record, as its `to_json` gives it."""
-    hints = typing.get_type_hints(record, localns=_SPACE)
-    names = [each.name for each in dataclasses.fields(record)]
-    if issubclass(record, records.Record):
-        names = [name for name in (*names, *record.shown_too()) if name not in record.hidden()]
-    return {name: _of_type(name, hints.get(name, str)) for name in names}
-
-
-def _of_type(name: str, kind: Any) -> Shape:
-    inner = typing.get_args(kind)
-    origin = typing.get_origin(kind)
-    if origin in (typing.Union, types.UnionType):
-        rest = [each for each in inner if each is not type(None)]
-        shape = _of_type(name, rest[0]) if len(rest) == 1 else ANY
-        return _or_null(shape) if len(rest) < len(inner) else shape
-    if origin in (tuple, list):
-        return [_of_type("", inner[0])]
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        return of(kind)
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return TEXT
-    if kind is int and name.endswith("_at"):
-        return TIME
-    return _WORDS.get(kind, {"*": ANY} if origin in (dict, Mapping) or kind is dict else ANY)
-
-
-def _or_null(shape: Shape) -> Shape:
-    if isinstance(shape, str):
-        return shape if shape == ANY else f"{shape}?"
-    return {"?": shape}
-
 
 _FINDING: Shape = {"file": TEXT, **of(Finding)}
 _ACT: Shape = {"act": TEXT, "subject": TEXT, "result": ANY}
@@ -85,6 +40,8 @@ _BLOCKED: Shape = {"?": {
 }}
 _MOVE: Shape = {"machine": TEXT, "from": "text?", "to": TEXT, "at": TIME, "why": ANY, "actor": "text?"}
 _DONE: Shape = {"act": TEXT, "subject": TEXT, "actor": TEXT, "at": TIME, "detail": ANY}
+_LET_IN: Shape = {
+    "name": TEXT, "role": TEXT, "added_by": TEXT, "added_at": TIME, "removed_by": "text?", "removed_at": "time?"}
 _TOLD: Shape = {**of(NewsLine), "at": TIME}
 _NOTE: Shape = {"at": TIME, "kind": TEXT, "text": TEXT, "*": ANY}
 
@@ -167,14 +124,16 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
         "refused": [{"id": TEXT, "message": TEXT}]}} for name in ("approve", "reject")},
     "notify test": {"": [{"channel": TEXT, "sent": YES, "said": TEXT}]},
     "agent add": {"": {"agent": TEXT, "role": TEXT, "token": TEXT}},
-    "agent list": {"": [{"name": TEXT, "role": TEXT, "added_by": TEXT, "added_at": TIME, "removed_by": "text?",
-                         "removed_at": "time?"}]},
+    "agent list": {"": [_LET_IN]},
     "agent remove": {"": _ACT},
     "mcp install": {"": {"agent": TEXT, "target": TEXT, "files": [TEXT]}},
     "agent pin": {"": _ACT},
     "service show": {"": _UNIT},
     "service install": {"": _UNIT},
     "service uninstall": {"": _UNIT},
+    "user add": {"": {"user": TEXT, "role": TEXT, "token": TEXT}},
+    "user list": {"": [_LET_IN]},
+    "user remove": {"": _ACT},
     "hosts": {"": [{**of(SeenHost), "state": TEXT}]},
     "host dead": {"": _ACT},
     "host drain": {"": _ACT},

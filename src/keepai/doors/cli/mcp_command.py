@@ -14,8 +14,8 @@ from .. import agents
 from ..mcp_install import TARGETS, install, keep_token, kept_token, token_file
 from ..mcp_server import serve_stdio
 from ..script_process import SECONDS_MAX
-from .agent_commands import let_in
 from .command_session import CommandSession, agent_token, with_json, with_session
+from .principal_commands import let_in
 from .text import echo, echo_json
 
 

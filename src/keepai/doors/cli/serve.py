@@ -37,11 +37,13 @@ MCP_OPTION = click.option(
 @click.option("--port", type=click.IntRange(0, 65535), help="The page's port; without it 7777, or the next free one.")
 @PROBES_OPTION
 @MCP_OPTION
+@click.option("--api", metavar="ADDRESS:PORT", callback=_place,
+              help="Open the API there: acts and lists over HTTP with JSON. Each request needs a token.")
 @with_json
 @with_session
 def serve(
     session: CommandSession, page: bool, address: str | None, port: int | None, probes: tuple[str, int] | None,
-    mcp: tuple[str, int] | None, as_json: bool,
+    api: tuple[str, int] | None, mcp: tuple[str, int] | None, as_json: bool,
 ) -> None:
     """Run the workflows here for a service manager.
 
@@ -58,6 +60,7 @@ def serve(
     log, closed = ServiceLog(as_json), unlock_secrets(settings)
     if closed:
         log.note("secrets", closed)
-    doors = ServiceDoors(PagePlace(address, port) if page else None, probes or settings.probes, mcp or settings.mcp)
+    doors = ServiceDoors(PagePlace(address, port) if page else None, probes or settings.probes, api or settings.api,
+                         mcp or settings.mcp)
     why = asyncio.run(run_service(settings, doors, log))
     sys.exit(1 if why else 0)

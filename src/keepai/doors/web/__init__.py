@@ -7,7 +7,6 @@ In reading order:
     guard.py         the rules for every request, and the headers of every answer; no route can forget them
     sessions.py      who may sign in: the one-time token, the password, the sessions; guessing is slow
     site.py          what a page uses: `page` and `show` to read and render, `site` for the rest
-    live.py          tells open pages that something was committed
     cards.py         questions to a person as cards, with a form for each answer
     filters.py       what the address of a list asks for
     timeline.py      a story as sentences

@@ -17,9 +17,9 @@ from ...model.errors import ConfigError, LedgerError
 from ...reading.activity import ActivityCounts
 from ..connections import listening
 from ..http_server import HttpServer, http_bounds
+from ..live import LiveUpdates
 from ..presence import Presence
 from .guard import LOCALHOST, Guard, PageNames, is_loopback
-from .live import LiveUpdates
 from .plans import BegunPlans
 from .render import Assets, Renderer
 from .sessions import Sessions

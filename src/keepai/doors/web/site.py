@@ -18,9 +18,9 @@ from starlette.routing import Route
 from ...model.acts import has
 from ...reading.activity import ActivityCounts
 from ...reading.look import Look
+from ..live import LiveUpdates
 from ..presence import Presence
 from .guard import Refusal
-from .live import LiveUpdates
 from .plans import BegunPlans
 from .render import Renderer
 from .sessions import BrowserSession, Sessions

@@ -19,8 +19,8 @@ from starlette.routing import Route
 from ...model.acts import Param, requests_of
 from ...model.errors import KeepError, LedgerUnusable, NotFound, PresenceNeeded, Refused
 from .. import control
+from ..live import STREAMS_MAX
 from .guard import PIN_TOO, SIGN_IN, Guard, PageNames, Refusal
-from .live import STREAMS_MAX
 from .pages import (
     health_page,
     lists_pages,

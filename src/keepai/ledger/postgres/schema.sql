@@ -131,7 +131,7 @@ create table certificate (
   made_at bigint not null
 );
 
--- Who may come in by a proof of their own: agents, by a token. `secret` is a hash of that proof (engine/tokens_and_pins.py). The
+-- Who may come in by a proof of their own: agents and users, by a token. `secret` is a hash of that proof (engine/tokens_and_pins.py). The
 -- person without a name is whoever types at the terminal of the host's own account; their proof is the PIN. A row whose
 -- principal was removed stays, without its hash.
 create table principal (

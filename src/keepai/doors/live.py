@@ -1,6 +1,6 @@
-"""/live: tells every open page that something was committed, a few times a second at most.
+"""Tells every open page, and every program that listens at the API, that something was committed.
 
-It says that something changed, never what: the page then fetches itself again.
+It does so a few times a second at most. It says that something changed, never what: the page then fetches itself again.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 
-from ...model.errors import LedgerError
+from ..model.errors import LedgerError
 
 PAUSE_S = 0.25  #: between two looks, and so between two events
 BEAT_S = 30.0  #: after which an event is sent although nothing changed, so that "3 min ago" stays true
