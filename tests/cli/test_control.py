@@ -250,6 +250,7 @@ async def test_a_host_that_ends_in_the_middle_is_told_as_unknown(tmp_path: Path)
 
 
 def test_the_example_is_one_file() -> None:
-    from keepai.doors.demo_folder import SCRIPT, example
+    from keepai.doors.demo_folder import SCRIPT
+    from keepai.doors.example_files import example_file
 
-    assert example(SCRIPT) == EXAMPLE.read_text("utf-8")
+    assert example_file(SCRIPT).read_text("utf-8") == EXAMPLE.read_text("utf-8")
