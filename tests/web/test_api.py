@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -89,8 +90,11 @@ async def ask_people(served: Served, *kinds: str) -> None:
 
 
 def test_the_document_is_valid_and_tells_every_look_and_act() -> None:
-    schema = json.loads((Path(__file__).parent / "openapi-3.1.schema.json").read_text("utf-8"))
-    assert [error.message for error in Draft202012Validator(schema).iter_errors(DOCUMENT)] == []
+    named = set(re.findall(r'"\$ref": "#/components/(\w+)/(\w+)"', json.dumps(DOCUMENT)))
+    assert named <= {(part, name) for part, each in DOCUMENT["components"].items() for name in each}
+    for _, path, said in OPERATIONS.values():
+        inside = {each["name"] for each in said.get("parameters", ()) if each["in"] == "path"}
+        assert (inside, bool(said["responses"])) == (set(re.findall(r"{(\w+)}", path)), True)
     for each in DOCUMENT["components"]["schemas"].values():
         Draft202012Validator.check_schema(each)
     assert set(OPERATIONS) == {*VIEWS, *(f"act_{name}" for name in REQUESTS), "changes"}
