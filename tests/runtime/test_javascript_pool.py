@@ -335,8 +335,13 @@ async def test_a_worker_that_speaks_for_a_step_behind_is_killed_and_that_step_ru
 
 async def test_a_step_whose_worker_died_while_idle_goes_to_another_that_knows_its_script(two) -> None:
     """The dead worker is noticed while a worker for the step is chosen, and there is another one for it."""
-    made = job("ctx.peek('t'); return one;", Step.PREPARE, args=("0",))
-    await asyncio.gather(*started(two, made, FakeHost(), FakeHost()))
+    made, hosts = job("await ctx.peek('t'); return one;", Step.PREPARE, args=("0",)), (Stalling(), Stalling())
+    tasks = started(two, made, *hosts)
+    for host in hosts:  # both are at work at once, so there are two workers
+        await asyncio.wait_for(host.asked.wait(), 10)
+    for host in hosts:
+        host.go_on.set()
+    await asyncio.gather(*tasks)
     first, second = two._pool.workers
     assert [worker.knows(made) for worker in (first, second)] == [True, True]
     home = two._pool._homes[made.source].worker
