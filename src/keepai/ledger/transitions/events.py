@@ -281,7 +281,7 @@ def _why_not(tx: Tx, run_id: str, event: Row | None, topic: str, message_id: str
 
 def release(tx: Tx, workflow_id: str, run_id: str) -> None:
     """Let go of a run's events: they wait again, with the newest payload and all the inputs that came meanwhile."""
-    for event in tx.all("event_release", run_id=run_id, now=tx.now):
+    for event in sorted(tx.all("event_release", run_id=run_id, now=tx.now), key=lambda row: row["id"]):
         latest = _newest(tx, workflow_id, event)
         if latest is not None:
             _adopt(tx, workflow_id, event, latest, reserved_in=event["attempt"])
