@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import tomllib
 
@@ -18,7 +19,8 @@ from .conftest import Place
 
 def notes(place: Place) -> tuple[str, ...]:
     """How one connects the notes."""
-    return ("connect", "notes", "mcp", "--set", f"command={sys.executable} -S {mcp_server.__file__} {place.folder}")
+    command = shlex.join([sys.executable, "-S", mcp_server.__file__, str(place.folder)])
+    return ("connect", "notes", "mcp", "--set", f"command={command}")
 
 
 def changed(place: Place, description: str) -> None:

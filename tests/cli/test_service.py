@@ -43,7 +43,7 @@ def test_a_unit_runs_the_host_of_the_folder_and_lets_it_write_there_alone(place:
     shown = place.json("service", "show", "--page", "--probes", "127.0.0.1:7790", "--mcp", "[::1]:7791")
     unit = shown["unit"].splitlines()
     assert f"WorkingDirectory={place.folder}" in unit
-    [start] = [each for each in unit if each.startswith("ExecStart=/")]
+    [start] = [each for each in unit if each.startswith(("ExecStart=/", 'ExecStart="/'))]
     assert start.endswith(" serve --page --probes=127.0.0.1:7790 --mcp=[::1]:7791")
     assert [each for each in unit if each.startswith("ReadWritePaths=")] == [f"ReadWritePaths={place.folder}"]
     assert {"ProtectSystem=strict", "NoNewPrivileges=yes", "WantedBy=default.target"} <= set(unit)
@@ -127,7 +127,7 @@ def test_a_service_of_the_machine_has_an_account_of_its_own_that_owns_the_folder
 def test_a_folder_that_a_service_would_not_see_or_systemd_misread_is_refused(
     place: Place, home: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    odd = place.folder / "my folder"
+    odd = place.folder / "my\"folder"
     odd.mkdir()
     (odd / "keep.toml").write_text("")
     assert "simpler name" in place.type("--config", str(odd / "keep.toml"), "service", "show", code=2).stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -36,7 +37,7 @@ def locked(folder: Path, tools: list[Any] = mcp_server.TOOLS, name: str = "notes
 
 def program(folder: Path, **more: Any) -> Connector:
     """A connector to the server as a program in this folder."""
-    command = f"{sys.executable} -S {mcp_server.__file__} {folder}"
+    command = shlex.join([sys.executable, "-S", mcp_server.__file__, str(folder)])
     made = make("mcp", "notes", {"command": command, "lock": str(locked(folder)), "env_secrets": ["TOKEN"], **more})
     made.entrust({"TOKEN": CANARY})
     return made

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -252,7 +253,8 @@ server.run()
 async def test_a_server_made_with_the_sdk_is_listed_confirmed_and_called(tmp_path: Path) -> None:
     pytest.importorskip("mcp")
     (tmp_path / "server.py").write_text(SDK_SERVER)
-    settings = {"command": f"{sys.executable} server.py", "folder": str(tmp_path), "lock": str(tmp_path / "lock")}
+    command = shlex.join([sys.executable, "server.py"])
+    settings = {"command": command, "folder": str(tmp_path), "lock": str(tmp_path / "lock")}
     new: Any = make("mcp", "sums", settings)
     await new.check()
     locked_tools = [{"name": tool.name, **tool.said} for tool in new.offered.values()]

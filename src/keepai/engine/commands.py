@@ -205,6 +205,9 @@ class Commands:
         row = await self._workflow(workflow)
         wanted = bound(self._parts, capability, grant_of(rule, capability))
         waiting = await self._parts.ledger.look(permission.waiting_for, row["id"], capability)
+        if not waiting:  # what waited for it when it was shown has moved, and is the open run now
+            run = await self._parts.ledger.one("run_open", workflow_id=row["id"])
+            waiting = [run["id"]] if run else []
         about = (row["id"], capability, *waiting)
         act = await self._judged(ShownAct("grant", row["id"], capability, actor, shown, about, wanted.on_record()))
         await self._act(act, workflows.grant, row["id"], capability, wanted, actor)

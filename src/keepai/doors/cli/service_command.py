@@ -162,7 +162,7 @@ def unit_of(settings: Settings, served: Sequence[str], account: str | None) -> S
     if not beside:  # then the host's socket is in a folder that commands must see too
         writable.append("/tmp" if account else "%t")  # noqa: S108
     text = _UNIT.format(
-        folder=_quoted(folder), command=" ".join([*map(_quoted, _keep()), "serve", *served]), name=name,
+        folder=_plain_path(folder), command=" ".join([*map(_quoted, _keep()), "serve", *served]), name=name,
         wants="Wants=network-online.target\n" if account else "",
         account=f"User={account}\nCapabilityBoundingSet=\n" if account else "",
         writable="\n".join(f"ReadWritePaths={each}" for each in writable), private_tmp="yes" if beside else "no",
@@ -199,11 +199,17 @@ def _keep() -> list[str]:
 
 
 def _quoted(path: str | Path) -> str:
-    """A path as units have it."""
+    """A path as a word of a unit: in quotes if it has a blank."""
+    text = _plain_path(path)
+    return f'"{text}"' if " " in text else text
+
+
+def _plain_path(path: str | Path) -> str:
+    """A path as the whole value of a setting of a unit."""
     text = str(path)
-    if re.search(r"""[\s"'\\$;]""", text):
-        raise ConfigError(f"systemd cannot be told of {text!r}: it has a space, a quote or a sign that means something "
-                          "there. Use a folder with a simpler name.")
+    if re.search(r"""[^\S ]|["'\\$;]|^ | $""", text):
+        raise ConfigError(f"systemd cannot be told of {text!r}: it has a quote or a sign that means something there. "
+                          "Use a folder with a simpler name.")
     return text.replace("%", "%%")
 
 
